@@ -1,0 +1,53 @@
+"""Octavo: an engine for LLM inference and serving in which every policy is a named component.
+
+This module knows the public names and where each lives. Importing it imports none of them: a
+name is loaded when it is first used, so that `import octavo` stays far from torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+TYPE_CHECKING = False  # mypy and editors take this as true; saves importing `typing`
+if TYPE_CHECKING:
+    from octavo.errors import OctavoError
+    from octavo.llm import LLM, AsyncLLM
+    from octavo.plugin.component import Component, NoOptions
+    from octavo.sampling_params import SamplingParams
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "Component",
+    "NoOptions",
+    "OctavoError",
+    "SamplingParams",
+    "__version__",
+]
+
+_HOME = {
+    "LLM": "octavo.llm",
+    "AsyncLLM": "octavo.llm",
+    "SamplingParams": "octavo.sampling_params",
+    "Component": "octavo.plugin.component",
+    "NoOptions": "octavo.plugin.component",
+    "OctavoError": "octavo.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name's module on first use (PEP 562)."""
+    home = _HOME.get(name)
+    if home is None:
+        message = f"module 'octavo' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted(__all__)
