@@ -1,0 +1,1 @@
+"""The engine: requests, the scheduling mechanism, and the loop that plans, submits, commits."""

@@ -1,0 +1,89 @@
+"""What the front end and the engine say to each other. Plain data, fit for msgspec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.sampling_params import SamplingParams
+
+
+@dataclass(slots=True)
+class TokenLogprobs:
+    """Log-probability and rank (1 = best) of a token, and the top alternatives, best first."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    top_ids: list[int] = field(default_factory=list)
+    top_logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class EngineRequest:
+    """One sequence to generate, validated: ids within the vocabulary, lengths within the context.
+
+    `seed` is always set; `choice` tells the sequences of one call with n > 1 apart.
+    `eos_token_ids` end the sequence (empty with ignore_eos) and are barred before min_tokens.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    max_tokens: int
+    seed: int
+    arrival_s: float
+    choice: int = 0
+    priority: int = 0
+    eos_token_ids: tuple[int, ...] = ()
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    cache_salt: str | None = None
+    adapter: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class EngineOutput:
+    """News of one request after a step.
+
+    `prompt_logprobs` comes once, with the first output: one entry per prompt token, the first
+    None. `finish_reason`: stop, length, abort or error (then `error` says why); `stop_reason` is
+    the stop token id that ended it, None for end-of-sequence.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    num_cached_tokens: int = 0
+    finish_reason: str | None = None
+    stop_reason: int | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """A snapshot of the engine. Counters only grow."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_usage: float = 0.0
+    num_blocks: int = 0
+    step: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    prefix_queries_tokens: int = 0
+    prefix_hits_tokens: int = 0
+    finished: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the front end must know of a started engine to validate requests."""
+
+    vocab_size: int
+    max_model_len: int
+    capacity_tokens: int
+    max_logprobs: int = 20
+    max_num_queued_reqs: int = 2048

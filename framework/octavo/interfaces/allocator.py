@@ -1,0 +1,115 @@
+"""The allocator kind: where KV lives and what is shared.
+
+Knows block ids and token ids. Does not know tensors, requests or policies.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from octavo.interfaces.eviction import Eviction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorContext:
+    """What an allocator is built with. `num_blocks` counts block 0, the null block."""
+
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    enable_prefix_caching: bool
+    eviction: Eviction
+
+
+@dataclass(slots=True)
+class BlockTable:
+    """The blocks of one request, in order of position, and how far they are hashed.
+
+    `extra` is what must be equal beside the tokens for a block to be shared: salt, media,
+    adapter. `keys` belongs to the allocator.
+    """
+
+    extra: Hashable = None
+    block_ids: list[int] = field(default_factory=list)
+    num_hashed_blocks: int = 0
+    keys: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """A1: `free + used + cached == total` (the null block is counted nowhere)."""
+
+    free: int
+    used: int
+    cached: int
+    total: int
+
+
+class Allocator(ABC):
+    """Hands out KV blocks.
+
+    A1  free + used + cached (hashed and unreferenced) = total after every operation.
+    A2  a failed allocation changes nothing.
+    A3  reference count = owners.
+    A4  only full blocks are shared, and a hit implies equal tokens and equal `extra`, even
+        under a forced hash collision.
+    A5  only unreferenced blocks are evicted.
+    A6  all freed means all free (cached blocks count as free for allocation).
+    A7  a block is hashed only when all its tokens are committed; rolled-back tokens leave no
+        trace.
+    A8  a hit leaves at least one token to compute.
+    Block 0 is the null block and is never handed out.
+    """
+
+    def __init__(self, options: Any, context: AllocatorContext) -> None:
+        self.options = options
+        self.context = context
+
+    @abstractmethod
+    def match(self, table: BlockTable, token_ids: Sequence[int]) -> int:
+        """Return how many leading tokens of `token_ids` are cached (a multiple of block size).
+
+        Changes no block: the hit is taken by the next `allocate` of the same table. The keys of
+        the matched blocks are left in `table.keys`.
+        """
+
+    @abstractmethod
+    def allocate(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
+        """Make room in `table` for `num_tokens` tokens in all; False (nothing changed) if full.
+
+        `num_hit_tokens`, for a table that is still empty, is what `match` returned.
+        """
+
+    @abstractmethod
+    def can_allocate(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
+        """Return whether `allocate` with the same arguments would succeed."""
+
+    @abstractmethod
+    def commit(self, table: BlockTable, token_ids: Sequence[int], num_tokens: int) -> None:
+        """Hash the blocks that are full of the first `num_tokens` (committed) of `token_ids`."""
+
+    @abstractmethod
+    def truncate(self, table: BlockTable, num_tokens: int) -> None:
+        """Give back the blocks beyond `num_tokens` (rolled-back drafts)."""
+
+    @abstractmethod
+    def free(self, table: BlockTable) -> None:
+        """Give back all blocks of `table`; it is empty afterwards. Twice is fine."""
+
+    @abstractmethod
+    def reset_cache(self) -> bool:
+        """Forget all cached blocks; False when some are still in use (those stay)."""
+
+    @abstractmethod
+    def counts(self) -> BlockCounts:
+        """Return the block counts."""
+
+    @property
+    @abstractmethod
+    def capacity_tokens(self) -> int:
+        """Return how many tokens one request could hold at most."""

@@ -1,0 +1,125 @@
+"""The sampler-stage kind, and the plain data with which an op set samples.
+
+A stage is one small step between logits and token. Stock stages are *native*: the op set runs
+them fused over the whole batch from `SamplingInputs`; their `apply` is the reference. A request
+with a stage that is not native takes the per-row path, and slows nobody else.
+
+Knows logits, parameters and token history. Does not know models, blocks or the schedule.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from torch import Tensor
+
+    from octavo.sampling_params import SamplingParams
+
+
+@dataclass(slots=True)
+class SamplingRow:
+    """What a stage may read of the row it works on.
+
+    `output_ids` includes the drafts before this row. `banned_ids` are the ids that may not be
+    drawn now for reasons of the request (end-of-sequence before `min_tokens`).
+    """
+
+    params: SamplingParams
+    prompt_ids: Sequence[int]
+    output_ids: Sequence[int]
+    eos_token_ids: Sequence[int] = ()
+    bad_words_ids: Sequence[Sequence[int]] = ()
+
+
+class SamplerStage(ABC):
+    """One stage. A pure function of (row, its parameters, history); no state of its own.
+
+    P1  `apply` changes the logits of its row and nothing else.
+    P2  an inactive stage changes nothing.
+    P3  masked tokens are -inf afterwards and are never drawn.
+    """
+
+    #: position in the pipeline: edits of raw logits < 100 <= temperature < 200 <= truncation
+    position: int = 150
+    #: True when op sets run this stage fused, from `SamplingInputs`
+    is_native: bool = False
+    #: names of the fields of `SamplingParams` (or keys of its `extra_args`) that it reads
+    parameters: tuple[str, ...] = ()
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options
+
+    @abstractmethod
+    def is_active(self, params: SamplingParams) -> bool:
+        """Return whether these parameters ask for this stage."""
+
+    @abstractmethod
+    def apply(self, logits: Tensor, row: SamplingRow) -> None:
+        """Edit logits [vocab] float32 in place."""
+
+
+@dataclass(slots=True)
+class PenaltyRow:
+    """Penalties of one row. `output_counts[i]` is how often `token_ids[i]` stands in the output
+    (0 for tokens of the prompt alone)."""
+
+    row: int
+    token_ids: np.ndarray  # int64 [n], distinct: prompt and output
+    output_counts: np.ndarray  # int32 [n]
+    repetition: float
+    frequency: float
+    presence: float
+
+
+@dataclass(slots=True)
+class SamplingInputs:
+    """One token is drawn per row. Order of work: allowed, bias, penalties, banned, then
+    temperature, top-k, top-p (of the renormalised rest), min-p.
+
+    `uniforms` is the row's noise in [0, 1): a function of (seed, choice, output position,
+    purpose) alone. top_k <= 0, top_p >= 1 and min_p <= 0 are off; temperature 0 is greedy.
+    """
+
+    temperature: np.ndarray  # float32 [rows]
+    top_k: np.ndarray  # int32 [rows]
+    top_p: np.ndarray  # float32 [rows]
+    min_p: np.ndarray  # float32 [rows]
+    uniforms: np.ndarray  # float64 [rows]
+    penalties: list[PenaltyRow] = field(default_factory=list)
+    bias: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)  # row, ids, adds
+    allowed: list[tuple[int, np.ndarray]] = field(default_factory=list)  # row, ids
+    banned: list[tuple[int, np.ndarray]] = field(default_factory=list)  # row, ids
+
+
+@dataclass(slots=True)
+class SamplingOutputs:
+    """`is_bad[i]`: row i held NaN or nothing that may be drawn; its token id is 0 then."""
+
+    token_ids: np.ndarray  # int64 [rows]
+    is_bad: np.ndarray  # bool [rows]
+
+
+@dataclass(slots=True)
+class LogprobInputs:
+    """Which log-probabilities are wanted. Row i of `rows` reads logits row rows[i]."""
+
+    rows: np.ndarray  # int64 [n]
+    token_ids: np.ndarray  # int64 [n]: the chosen tokens
+    num_top: np.ndarray  # int32 [n]: how many of the most probable; -1 = all
+
+
+@dataclass(slots=True)
+class LogprobOutputs:
+    """Of each wanted row: log-probability and rank (1 = best) of the chosen token, and the top
+    tokens with theirs, best first, ties by lower id."""
+
+    chosen: np.ndarray  # float32 [n]
+    ranks: np.ndarray  # int64 [n]
+    top_ids: list[np.ndarray]  # n x int64 [num_top[i]]
+    top_logprobs: list[np.ndarray]  # n x float32 [num_top[i]]

@@ -1,0 +1,96 @@
+"""The scheduler kind: *policy only*.
+
+Knows who asks for what. Does not know blocks, tensors or budgets: the mechanism
+(`octavo.engine.scheduling`) keeps those, so that no policy can break them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class RequestView(Protocol):
+    """What a policy may read of a request. Nothing here is to be assigned."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def arrival_s(self) -> float: ...
+    @property
+    def sequence_number(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def num_prompt_tokens(self) -> int: ...
+    @property
+    def num_output_tokens(self) -> int: ...
+    @property
+    def num_computed_tokens(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(slots=True)
+class SchedulerView:
+    """The state of the engine as a policy sees it, at the moment `now_s` (seconds)."""
+
+    now_s: float = 0.0
+    num_running: int = 0
+    num_waiting: int = 0
+    num_free_blocks: int = 0
+    num_total_blocks: int = 0
+    max_num_seqs: int = 0
+
+
+class SchedulerPolicy:
+    """Five small decisions with defaults. Subclass and override what differs.
+
+    Promises (numbered; the mechanism keeps S1-S3, S5 and S8 whatever the policy says):
+
+    S1  budgets (tokens, sequences, milliseconds) are never exceeded.
+    S2  no request is lost or duplicated.
+    S3  work-conserving over requests that are not held.
+    S4  every feasible request ends in bounded steps: `admit` may not refuse for ever.
+    S5  abort in any state frees everything.
+    S6  tokens do not depend on chunking, preemption or batching.
+    S7  same trace, same schedule: no component reads a clock; `view.now_s` is the time.
+    S8  depth 0 and depth 1 give the same tokens.
+    """
+
+    #: True when `order` never changes for a request while it waits (keys are then kept sorted).
+    is_order_static: bool = True
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options
+
+    def order(self, request: RequestView, view: SchedulerView) -> Any:
+        """Return the sort key of `request`: smaller keys run first. Ties go by arrival."""
+        del view
+        return request.sequence_number
+
+    def admit(self, request: RequestView, view: SchedulerView) -> bool:
+        """Return whether a waiting request may start now, given that there is room for it."""
+        del request, view
+        return True
+
+    def victim(self, running: Sequence[RequestView], view: SchedulerView) -> int:
+        """Return the index of the request to preempt when memory runs out.
+
+        `running` is never empty and is sorted by `order`; the default takes the last.
+        """
+        del view
+        return len(running) - 1
+
+    def chunk(self, request: RequestView, num_tokens: int, view: SchedulerView) -> int:
+        """Return how many of `num_tokens` (what fits the budgets) to advance; clamped to [1, it]."""
+        del request, view
+        return num_tokens
+
+    def on_tokens(self, request: RequestView, num_tokens: int, view: SchedulerView) -> None:
+        """Note that `num_tokens` of `request` were computed in a committed step."""

@@ -1,0 +1,162 @@
+"""What a caller asks of a request: vLLM's names, defaults and meaning.
+
+Knows the valid ranges. Does not know the model: what depends on it (ids within the vocabulary,
+lengths within the context) is checked by `octavo.frontend.preprocess`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MAX_NUM_CHOICES = 128
+MAX_STOP_STRINGS = 64
+_SEED_RANGE = (-(2**63), 2**64 - 1)
+
+
+class RequestOutputKind(Enum):
+    """What each output of a stream holds."""
+
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
+
+
+@dataclass(slots=True)
+class SamplingParams:
+    """How to sample. Raises `RequestError` (a ValueError, with `.param`) for a bad value.
+
+    `temperature` 0 is greedy. `top_k` 0 or -1, `top_p` 1 and `min_p` 0 are off. `max_tokens`
+    None means up to the context. `logits_processors` (in process only) are callables
+    `f(output_ids, logits)` or `f(prompt_ids, output_ids, logits)` that return logits [vocab].
+    """
+
+    n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    truncate_prompt_tokens: int | None = None
+    extra_args: dict[str, Any] | None = None
+    logits_processors: list[Callable[..., Any]] | None = None
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_ranges()
+        self._check_lists()
+        if self.seed == -1:
+            self.seed = None
+
+    @property
+    def stop_strings(self) -> Sequence[str]:
+        """Return the stop strings as a sequence."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else self.stop
+
+    def _check_types(self) -> None:
+        for name in ("n", "top_k", "min_tokens"):
+            _require_int(name, getattr(self, name))
+        for name in ("max_tokens", "logprobs", "prompt_logprobs", "seed", "truncate_prompt_tokens"):
+            if getattr(self, name) is not None:
+                _require_int(name, getattr(self, name))
+        for name in (
+            "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature",
+            "top_p", "min_p",
+        ):  # fmt: skip
+            _require_finite(name, getattr(self, name))
+
+    def _check_ranges(self) -> None:
+        _require(1 <= self.n <= MAX_NUM_CHOICES, "n", self.n, f"between 1 and {MAX_NUM_CHOICES}")
+        _require(0 <= self.temperature <= 2, "temperature", self.temperature, "between 0 and 2")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _require(self.top_k >= -1, "top_k", self.top_k, "-1 or 0 (off), or at least 1")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _require(-2 <= value <= 2, name, value, "between -2 and 2")
+        _require(
+            0 < self.repetition_penalty <= 100,
+            "repetition_penalty", self.repetition_penalty, "above 0 and at most 100",
+        )  # fmt: skip
+        if self.max_tokens is not None:
+            _require(self.max_tokens >= 0, "max_tokens", self.max_tokens, "at least 1")
+            _require(
+                self.max_tokens > 0 or self.prompt_logprobs is not None,
+                "max_tokens", self.max_tokens, "at least 1 (0 needs prompt_logprobs)",
+            )  # fmt: skip
+            _require(
+                self.min_tokens <= self.max_tokens,
+                "min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})",
+            )  # fmt: skip
+        _require(self.min_tokens >= 0, "min_tokens", self.min_tokens, "at least 0")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            _require(value is None or value >= -1, name, value, "at least 0, or -1 for all")
+        low, high = _SEED_RANGE
+        _require(self.seed is None or low <= self.seed <= high, "seed", self.seed, "a 64-bit int")
+        _require(
+            self.truncate_prompt_tokens is None or self.truncate_prompt_tokens >= 1,
+            "truncate_prompt_tokens", self.truncate_prompt_tokens, "at least 1",
+        )  # fmt: skip
+
+    def _check_lists(self) -> None:
+        stops = self.stop_strings
+        _require(len(stops) <= MAX_STOP_STRINGS, "stop", len(stops), f"<= {MAX_STOP_STRINGS} long")
+        for text in stops:
+            _require(isinstance(text, str) and text != "", "stop", text, "non-empty strings")
+        _require(not stops or self.detokenize, "stop", list(stops), "used with detokenize=True")
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            for token_id in getattr(self, name) or ():
+                _require_int(name, token_id)
+        _require(
+            self.allowed_token_ids is None or len(self.allowed_token_ids) > 0,
+            "allowed_token_ids", self.allowed_token_ids, "None, or a list that is not empty",
+        )  # fmt: skip
+        for word in self.bad_words or ():
+            _require(isinstance(word, str) and word != "", "bad_words", word, "non-empty strings")
+        for token_id, bias in (self.logit_bias or {}).items():
+            _require_int("logit_bias", token_id)
+            _require_finite("logit_bias", bias)
+            _require(-100 <= bias <= 100, "logit_bias", bias, "between -100 and 100")
+
+
+def _require(is_good: bool, param: str, value: object, valid: str) -> None:
+    if not is_good:
+        raise RequestError(f"{param} must be {valid}, not {value!r}", param=param)
+
+
+def _require_int(param: str, value: object) -> None:
+    is_good = isinstance(value, int) and not isinstance(value, bool)
+    _require(is_good, param, value, "an integer")
+
+
+def _require_finite(param: str, value: object) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    _require(is_number and math.isfinite(value), param, value, "a finite number")  # type: ignore[arg-type]

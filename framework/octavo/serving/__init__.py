@@ -1,0 +1,1 @@
+"""The server process, the engine process beside it, and what goes between them."""
