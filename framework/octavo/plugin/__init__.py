@@ -1,0 +1,1 @@
+"""Composition: components are declared, discovered, looked up by name, and built."""

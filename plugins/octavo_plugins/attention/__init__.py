@@ -1,0 +1,28 @@
+"""The stock attention back ends: declarations only, nothing they name is imported here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.hookspecs import OctavoSpecs
+from octavo.plugin.component import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from octavo.interfaces.attention import Attention
+
+
+class Plugin(OctavoSpecs):
+    """Declares the stock attention back ends."""
+
+    def octavo_attention(self) -> Iterator[Component[Attention]]:
+        """Yield torch."""
+        yield Component(
+            name="torch",
+            target="octavo_plugins.attention.torch_attention:TorchAttention",
+            summary="plain torch, on any machine: the oracle",
+        )
+
+
+plugin = Plugin()

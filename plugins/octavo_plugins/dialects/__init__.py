@@ -1,0 +1,33 @@
+"""The stock HTTP dialects: declarations only, nothing they name is imported here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.hookspecs import OctavoSpecs
+from octavo.plugin.component import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from octavo.interfaces.dialect import Dialect
+
+
+class Plugin(OctavoSpecs):
+    """Declares the stock HTTP dialects."""
+
+    def octavo_dialects(self) -> Iterator[Component[Dialect]]:
+        """Yield openai, ops."""
+        yield Component(
+            name="openai",
+            target="octavo_plugins.dialects.openai.dialect:OpenAIDialect",
+            summary="/v1/models, /v1/chat/completions, /v1/completions",
+        )
+        yield Component(
+            name="ops",
+            target="octavo_plugins.dialects.ops.dialect:OpsDialect",
+            summary="/health, /version, /metrics",
+        )
+
+
+plugin = Plugin()

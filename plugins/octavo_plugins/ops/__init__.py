@@ -1,0 +1,28 @@
+"""The stock op sets: declarations only, nothing they name is imported here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.hookspecs import OctavoSpecs
+from octavo.plugin.component import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from octavo.interfaces.ops import OpSet
+
+
+class Plugin(OctavoSpecs):
+    """Declares the stock op sets."""
+
+    def octavo_ops(self) -> Iterator[Component[OpSet]]:
+        """Yield torch."""
+        yield Component(
+            name="torch",
+            target="octavo_plugins.ops.torch_ops:TorchOps",
+            summary="plain torch, on any machine: the reference",
+        )
+
+
+plugin = Plugin()
