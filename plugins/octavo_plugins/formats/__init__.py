@@ -1,0 +1,1 @@
+"""Readers of file formats that several kinds share. No components: these are libraries."""
