@@ -108,6 +108,16 @@ class OpSet(ABC):
         """out[i] = x[index[i]].  index: int64 [cap]."""
 
     @abstractmethod
+    def uniforms(
+        self, seeds: np.ndarray, positions: np.ndarray, choices: np.ndarray, purpose: int
+    ) -> np.ndarray:
+        """Return noise in [0, 1), float64 [n]: a function of the four numbers of its row alone.
+
+        seeds: uint64 [n]; positions (of the token in the output) and choices: int64 [n].
+        The same numbers come from every op set.
+        """
+
+    @abstractmethod
     def sample(self, logits: Tensor, inputs: SamplingInputs) -> SamplingOutputs:
         """Edit, filter and draw one token per row of logits [rows, vocab] (may be overwritten)."""
 
