@@ -1,0 +1,1 @@
+"""Reference kernels in pure torch: slow where they must be, right always."""
