@@ -1,0 +1,97 @@
+"""A request inside the engine: how far it is, and where it stands.
+
+There are no phases: `num_scheduled` chases `num_tokens`, by chunks of any size.
+
+    token_ids      prompt ............ | output .......... | placeholders (sampled, uncommitted)
+    num_computed   committed KV ---------------------->
+    num_scheduled  with the steps in flight ----------------------->
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from octavo.interfaces.allocator import BlockTable
+
+if TYPE_CHECKING:
+    from octavo.engine.messages import EngineRequest, TokenLogprobs
+
+
+class RequestState(IntEnum):
+    """Where a request stands."""
+
+    WAITING = 0
+    RUNNING = 1
+    FINISHED = 2
+
+
+class Request:
+    """One sequence in the engine. Satisfies `octavo.interfaces.scheduler.RequestView`."""
+
+    __slots__ = (
+        "epoch", "finish_reason", "held_by", "is_started", "max_tokens", "metadata", "num_computed",
+        "num_in_flight", "num_placeholders", "num_preemptions", "num_prompt_tokens", "num_scheduled",
+        "num_sent_blocks", "order_key", "priority", "prompt_logprobs", "row", "sequence_number",
+        "source", "state", "table", "token_ids", "num_cached_tokens", "arrival_s", "request_id",
+        "is_decided", "is_scored",
+    )  # fmt: skip
+
+    def __init__(self, source: EngineRequest, sequence_number: int) -> None:
+        self.source = source
+        self.request_id = source.request_id
+        self.sequence_number = sequence_number
+        self.priority = source.priority
+        self.arrival_s = source.arrival_s
+        self.metadata: dict[str, Any] = source.metadata
+        self.num_prompt_tokens = len(source.prompt_token_ids)
+        self.max_tokens = source.max_tokens
+        self.token_ids: list[int] = list(source.prompt_token_ids)
+        self.table = BlockTable(extra=(source.cache_salt, source.adapter))
+        self.state = RequestState.WAITING
+        self.held_by: set[str] = set()
+        self.order_key: Any = None
+        self.finish_reason: str | None = None
+        self.prompt_logprobs: list[TokenLogprobs | None] | None = None
+        self.num_cached_tokens = 0
+        self.num_preemptions = 0
+        self.epoch = 0  # grows with each preemption: results of older steps hold no KV any more
+        self.is_decided = False  # sampled its last token by length, not yet committed
+        self.is_scored = source.params.prompt_logprobs is None  # prompt logprobs are complete
+        self._reset_progress()
+
+    def _reset_progress(self) -> None:
+        self.row = -1
+        self.num_computed = 0
+        self.num_scheduled = 0
+        self.num_placeholders = 0
+        self.num_in_flight = 0
+        self.num_sent_blocks = 0
+        self.is_started = False
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Return the number of committed output tokens."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Return the number of tokens whose KV is committed."""
+        return self.num_computed
+
+    @property
+    def num_wanted(self) -> int:
+        """Return how many tokens could be computed now."""
+        return len(self.token_ids) + self.num_placeholders - self.num_scheduled
+
+    def preempt(self) -> None:
+        """Forget all computed KV. Blocks must have been freed; tokens stay."""
+        self.epoch += 1
+        self.num_preemptions += 1
+        num_in_flight, num_placeholders = self.num_in_flight, self.num_placeholders
+        self._reset_progress()
+        # Steps in flight still bring their tokens; the request may not resume before.
+        self.num_in_flight, self.num_placeholders = num_in_flight, num_placeholders
+        self.state = RequestState.WAITING
+        if not self.is_scored:
+            self.prompt_logprobs = None

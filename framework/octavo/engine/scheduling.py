@@ -1,0 +1,275 @@
+"""The scheduling mechanism: who advances by how many tokens, and with which blocks.
+
+Policies order, admit, choose victims and chunks; this module keeps the budgets, the blocks and
+the requests, so that no policy can break them. It never sees a tensor, a text or a clock.
+
+A step is planned in three passes:
+
+    1. decodes      running requests that want one token: they never wait for a prefill
+    2. chunks       running requests with more to compute, within what the budget leaves
+    3. admissions   waiting requests, unless pass 1 or 2 had to preempt
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from octavo.engine.budget import Limits, StepBudget
+from octavo.engine.plan import RowAdvance, RowSpec, RowStart, StepPlan
+from octavo.engine.queues import OrderedQueue
+from octavo.engine.request import Request, RequestState
+from octavo.interfaces.scheduler import SchedulerView
+
+if TYPE_CHECKING:
+    from octavo.interfaces.allocator import Allocator
+    from octavo.interfaces.executor import StepCosts
+    from octavo.interfaces.scheduler import SchedulerPolicy
+
+
+@dataclass(slots=True)
+class ScheduledStep:
+    """A plan, with the requests that stand behind its advances (and their epochs)."""
+
+    plan: StepPlan
+    requests: list[Request] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+
+
+class SchedulingCore:
+    """Waiting and running requests, and the plan of the next step."""
+
+    def __init__(
+        self, policy: SchedulerPolicy, allocator: Allocator, limits: Limits, costs: StepCosts
+    ) -> None:
+        self.policy = policy
+        self.allocator = allocator
+        self.limits = limits
+        self.costs = costs
+        self.view = SchedulerView(max_num_seqs=limits.max_num_seqs)
+        self.waiting = OrderedQueue(policy)
+        self.running = OrderedQueue(policy)
+        self.num_preemptions = 0
+        self.num_queried_tokens = 0
+        self.num_hit_tokens = 0
+        self._free_rows = list(range(limits.max_num_seqs - 1, -1, -1))
+        self._ended_rows: list[int] = []
+        self._num_steps = 0
+
+    # ------------------------------------------------------------------ requests come and go
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self.waiting.add(request, self.view)
+
+    def remove(self, request: Request) -> None:
+        """Take a request out, wherever it stands, and free all that it holds (S5)."""
+        if request.state is RequestState.RUNNING:
+            self.running.remove(request)
+            self._release(request)
+        elif request.state is RequestState.WAITING:
+            self.waiting.remove(request)
+        request.state = RequestState.FINISHED
+
+    def _release(self, request: Request) -> None:
+        self.allocator.free(request.table)
+        if request.is_started:
+            self._ended_rows.append(request.row)
+        self._free_rows.append(request.row)
+
+    # ------------------------------------------------------------------ planning
+
+    def plan(self, now_s: float) -> ScheduledStep | None:
+        """Return the next step, or None when nobody can advance now."""
+        self._look(now_s)
+        step = ScheduledStep(StepPlan(self._num_steps))
+        budget = StepBudget(self.limits, self.costs)
+        self.running.refresh(self.view)
+        has_preempted = self._advance_running(step, budget)
+        if not has_preempted and len(self.waiting):
+            self._admit_waiting(step, budget)
+        if not step.plan.advances:
+            return None
+        step.plan.ends, self._ended_rows = self._ended_rows, []
+        self._num_steps += 1
+        return step
+
+    def _look(self, now_s: float) -> None:
+        view, counts = self.view, self.allocator.counts()
+        view.now_s = now_s
+        view.num_running, view.num_waiting = len(self.running), len(self.waiting)
+        view.num_free_blocks = counts.free + counts.cached
+        view.num_total_blocks = counts.total
+
+    def _advance_running(self, step: ScheduledStep, budget: StepBudget) -> bool:
+        """Advance running requests, decodes first. Returns whether any was preempted."""
+        num_before = self.num_preemptions
+        later: list[Request] = []
+        for request in self.running.snapshot():
+            if request.is_decided or request.state is not RequestState.RUNNING:
+                continue
+            wanted = request.num_wanted
+            if wanted == 1:
+                if budget.num_tokens > 0:
+                    self._advance(request, 1, step, budget)
+            elif wanted > 1:
+                later.append(request)
+        for request in later:
+            if request.state is RequestState.RUNNING:
+                num_tokens = self._chunk(request, request.num_wanted, budget)
+                if num_tokens > 0:
+                    self._advance(request, num_tokens, step, budget)
+        return self.num_preemptions > num_before
+
+    def _chunk(self, request: Request, wanted: int, budget: StepBudget) -> int:
+        room = min(wanted, budget.room_for_chunk())
+        if room <= 1:
+            return room
+        return max(1, min(room, self.policy.chunk(request, room, self.view)))
+
+    def _advance(
+        self, request: Request, num_tokens: int, step: ScheduledStep, budget: StepBudget
+    ) -> None:
+        """Give `request` its share, preempting others (or itself) when memory runs out."""
+        target = request.num_scheduled + num_tokens
+        table = request.table
+        if target > len(table.block_ids) * self.limits.block_size:
+            while not self.allocator.allocate(table, target):
+                victim = self._choose_victim()
+                self._preempt(victim, step, budget)
+                if victim is request:
+                    return
+        self._put(request, num_tokens, step, budget)
+
+    def _choose_victim(self) -> Request:
+        running = self.running.requests
+        index = self.policy.victim(running, self.view)
+        return running[min(max(index, 0), len(running) - 1)]
+
+    def _preempt(self, victim: Request, step: ScheduledStep, budget: StepBudget) -> None:
+        """Take the victim's blocks, and its place in this step if it had one."""
+        if victim in step.requests:
+            index = step.requests.index(victim)
+            budget.give_back(step.plan.advances[index].num_tokens)
+            victim.num_in_flight -= 1
+            victim.num_placeholders -= step.plan.advances[index].is_sampling
+            for items in (step.requests, step.epochs, step.plan.advances):
+                del items[index]
+        self.running.remove(victim)
+        self._release(victim)
+        step.plan.starts = [start for start in step.plan.starts if start.row != victim.row]
+        victim.preempt()
+        self.waiting.add(victim, self.view)
+        self.num_preemptions += 1
+
+    def _put(
+        self, request: Request, num_tokens: int, step: ScheduledStep, budget: StepBudget
+    ) -> None:
+        """Write the share into the plan and move the request's marks."""
+        start = request.num_scheduled
+        end = start + num_tokens
+        blocks = request.table.block_ids
+        num_known = len(request.token_ids) + request.num_placeholders
+        is_sampling = end == num_known and request.max_tokens > 0
+        step.plan.advances.append(
+            RowAdvance(
+                request.row,
+                start,
+                num_tokens,
+                blocks[request.num_sent_blocks :],
+                is_sampling,
+                not request.is_scored,
+            )
+        )
+        step.requests.append(request)
+        step.epochs.append(request.epoch)
+        request.num_sent_blocks = len(blocks)
+        request.num_scheduled = end
+        request.num_in_flight += 1
+        if is_sampling:
+            request.num_placeholders += 1
+            num_sampled = num_known + 1 - request.num_prompt_tokens
+            request.is_decided = num_sampled >= request.max_tokens
+        elif end == num_known:
+            request.is_decided = True  # max_tokens is 0: the prompt alone was wanted
+        budget.take(num_tokens)
+
+    # ------------------------------------------------------------------ admission
+
+    def _admit_waiting(self, step: ScheduledStep, budget: StepBudget) -> None:
+        """Start waiting requests in order, until memory, rows or the budget end.
+
+        The first that does not fit into memory ends it: nobody may overtake it for ever (S4).
+        """
+        self.waiting.refresh(self.view)
+        for request in self.waiting.snapshot():
+            if not self._free_rows or budget.room_for_chunk() <= 0:
+                return
+            if request.held_by or request.num_in_flight:
+                continue
+            if not self.policy.admit(request, self.view):
+                continue
+            num_hits = self._match(request)
+            if self._is_prefix_coming(request, num_hits):
+                continue
+            num_known = len(request.token_ids)
+            table = request.table
+            if not self.allocator.can_allocate(table, num_known, num_hit_tokens=num_hits):
+                return
+            num_tokens = self._chunk(request, num_known - num_hits, budget)
+            self.allocator.allocate(table, num_hits + num_tokens, num_hit_tokens=num_hits)
+            self._start(request, num_hits, step)
+            self._put(request, num_tokens, step, budget)
+
+    def _match(self, request: Request) -> int:
+        if not request.is_scored:  # prompt logprobs need every position computed
+            request.table.keys = []
+            return 0
+        return self.allocator.match(request.table, request.token_ids)
+
+    def _is_prefix_coming(self, request: Request, num_hits: int) -> bool:
+        """Return whether a running request is about to compute the next block that is needed.
+
+        Then the request waits for it: N requests with one prompt prefill once.
+        """
+        size = self.limits.block_size
+        end = num_hits + size
+        if not self._is_sharing or end >= len(request.token_ids) or not request.is_scored:
+            return False
+        wanted, extra = request.token_ids[:end], request.table.extra
+        return any(
+            other.num_computed < end <= other.num_prompt_tokens
+            and other.table.extra == extra
+            and other.token_ids[num_hits:end] == wanted[num_hits:]
+            and other.token_ids[:num_hits] == wanted[:num_hits]
+            for other in self.running.requests
+        )
+
+    @property
+    def _is_sharing(self) -> bool:
+        return self.allocator.context.enable_prefix_caching
+
+    def _start(self, request: Request, num_hits: int, step: ScheduledStep) -> None:
+        """Move a request from waiting to running, and tell the executor all about it."""
+        self.waiting.remove(request)
+        request.state = RequestState.RUNNING
+        request.row = self._free_rows.pop()
+        request.num_computed = request.num_scheduled = num_hits
+        request.is_started = True
+        if request.num_preemptions == 0:
+            request.num_cached_tokens = num_hits
+            self.num_queried_tokens += request.num_prompt_tokens
+            self.num_hit_tokens += num_hits
+        self.running.add(request, self.view)
+        source = request.source
+        spec = RowSpec(
+            source.params,
+            source.seed,
+            source.choice,
+            request.num_prompt_tokens,
+            source.eos_token_ids,
+            source.bad_words_ids,
+        )
+        step.plan.starts.append(
+            RowStart(request.row, request.request_id, list(request.token_ids), spec)
+        )
