@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from octavo.errors import InvalidComponentError
 
@@ -91,7 +91,8 @@ def kebab_name(cls: type) -> str:
     return words.replace("_", "-").strip("-").lower()
 
 
-def _problem(component: Component[object]) -> str | None:
+def _problem(component: Any) -> str | None:
+    # `Any`: a plugin that is not type-checked may hand over anything
     if not isinstance(component.name, str) or not NAME.fullmatch(component.name):
         return "a name is lower-case letters, digits and hyphens, and starts with a letter"
     for field in ("target", "options", "why_not"):

@@ -1,0 +1,163 @@
+"""From an entry to an instance: import the target, validate the options, call the class.
+
+Only the process that runs a component calls this: the engine imports ops, the server does not.
+Knows targets and options models. Does not know catalogues or config files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from octavo.errors import (
+    ConfigError,
+    InvalidComponentError,
+    OctavoError,
+    PluginBrokenError,
+    UnknownOptionError,
+    did_you_mean,
+)
+from octavo.plugin.discovery import describe
+from octavo.plugin.files import import_target
+from octavo.plugin.options import NoOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Buildable(Protocol):
+    """What is needed to build a component: an Entry has it, and so has a resolved choice."""
+
+    @property
+    def kind(self) -> str:
+        """The kind's name."""
+
+    @property
+    def name(self) -> str:
+        """The component's name."""
+
+    @property
+    def provider(self) -> str:
+        """Who provides it, as messages say it."""
+
+    @property
+    def target(self) -> str:
+        """`package.module:Class` or `path/to/file.py:Class`."""
+
+    @property
+    def options_target(self) -> str | None:
+        """The options model, written like `target`."""
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What pip must have installed for the target to import."""
+
+    @property
+    def cls(self) -> type | None:
+        """The class itself, when it was passed in this process."""
+
+    @property
+    def options_cls(self) -> type[BaseModel] | None:
+        """The options model itself, when it was passed in this process."""
+
+
+def load(entry: Buildable) -> type:
+    """Import the class of a component.
+
+    Raises PluginBrokenError when that fails, with what to install if the component says so.
+    """
+    return entry.cls or _import(entry, entry.target, "target")
+
+
+def load_options(entry: Buildable) -> type[BaseModel]:
+    """Import the options model of a component; `NoOptions` when it declares none.
+
+    Raises PluginBrokenError as `load`, InvalidComponentError when it is no strict model.
+    """
+    if entry.options_cls is None and entry.options_target is None:
+        return NoOptions
+    model = entry.options_cls or _import(entry, str(entry.options_target), "options")
+    headline = f"{entry.kind} '{entry.name}' ({entry.provider}) has invalid options"
+    if not issubclass(model, BaseModel):
+        raise InvalidComponentError(headline, f"{model.__qualname__} is not a pydantic model")
+    if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
+        raise InvalidComponentError(
+            headline,
+            f"{model.__qualname__} must be frozen and forbid unknown keys",
+            "write: class Options(octavo.plugin.options.ComponentOptions)",
+        )
+    return model
+
+
+def validate_options(entry: Buildable, values: Mapping[str, Any], where: str = "") -> BaseModel:
+    """Return the validated options of a component.
+
+    `where` says where they were written, for the error. Raises UnknownOptionError for a key
+    that the model does not have, ConfigError for a value it refuses.
+    """
+    model = load_options(entry)
+    known = option_names(model)
+    for key in values:
+        if key.replace("_", "-") not in known:
+            headline = f"unknown option '{key}' of {entry.kind} '{entry.name}'"
+            options = f"options: {', '.join(known)}" if known else "it has no options"
+            raise UnknownOptionError(
+                headline + (f" ({where})" if where else ""), did_you_mean(key, known), options
+            )
+    renamed = {known[key.replace("_", "-")]: value for key, value in values.items()}
+    try:
+        return model.model_validate(renamed)
+    except ValidationError as error:
+        headline = f"invalid options of {entry.kind} '{entry.name}'"
+        raise ConfigError(
+            headline + (f" ({where})" if where else ""), *explain_validation(error)
+        ) from None
+
+
+def build(
+    entry: Buildable, options: BaseModel | Mapping[str, Any] | None = None, **context: Any
+) -> Any:
+    """Return `Class(options, **context)`, with the options validated if they are plain values.
+
+    What the component's own constructor raises goes on as it is.
+    """
+    cls = load(entry)
+    if not isinstance(options, BaseModel):
+        options = validate_options(entry, options or {})
+    return cls(options, **context)
+
+
+def option_names(model: type[BaseModel]) -> dict[str, str]:
+    """Return the keys of an options model as written in files, each with what validates it."""
+    names = {}
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias if isinstance(field.validation_alias, str) else name
+        names[name.replace("_", "-")] = field.alias or alias
+    return names
+
+
+def explain_validation(error: ValidationError) -> list[str]:
+    """Return one line for each thing that pydantic refused, with the value that was given."""
+    lines = []
+    for one in error.errors(include_url=False, include_context=False):
+        place = ".".join(str(part) for part in one["loc"]) or "as a whole"
+        message = one["msg"][:1].lower() + one["msg"][1:]
+        lines.append(f"{place}: {message}, got {one['input']!r:.80}")
+    return lines
+
+
+def _import(entry: Buildable, target: str, field: str) -> Any:
+    try:
+        return import_target(target)
+    except OctavoError:
+        raise
+    except Exception as error:
+        headline = f"cannot import the {field} of {entry.kind} '{entry.name}' ({entry.provider})"
+        install = " ".join(f"'{one}'" for one in entry.requires)
+        raise PluginBrokenError(
+            headline,
+            f"{field}: {target}",
+            describe(error),
+            f"install what it needs: pip install {install}" if install else "",
+        ) from error
