@@ -34,7 +34,7 @@ class Request:
         "num_in_flight", "num_placeholders", "num_preemptions", "num_prompt_tokens", "num_scheduled",
         "num_sent_blocks", "order_key", "priority", "prompt_logprobs", "row", "sequence_number",
         "source", "state", "table", "token_ids", "num_cached_tokens", "arrival_s", "request_id",
-        "is_decided", "is_scored",
+        "is_scored",
     )  # fmt: skip
 
     def __init__(self, source: EngineRequest, sequence_number: int) -> None:
@@ -56,7 +56,6 @@ class Request:
         self.num_cached_tokens = 0
         self.num_preemptions = 0
         self.epoch = 0  # grows with each preemption: results of older steps hold no KV any more
-        self.is_decided = False  # sampled its last token by length, not yet committed
         self.is_scored = source.params.prompt_logprobs is None  # prompt logprobs are complete
         self._reset_progress()
 
@@ -78,6 +77,12 @@ class Request:
     def num_computed_tokens(self) -> int:
         """Return the number of tokens whose KV is committed."""
         return self.num_computed
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the last token that `max_tokens` allows is sampled, committed or not."""
+        num_sampled = len(self.token_ids) + self.num_placeholders - self.num_prompt_tokens
+        return num_sampled >= self.max_tokens > 0
 
     @property
     def num_wanted(self) -> int:

@@ -157,7 +157,6 @@ class SchedulingCore:
                 del items[index]
         self.running.remove(victim)
         self._release(victim)
-        step.plan.starts = [start for start in step.plan.starts if start.row != victim.row]
         victim.preempt()
         self.waiting.add(victim, self.view)
         self.num_preemptions += 1
@@ -188,10 +187,6 @@ class SchedulingCore:
         request.num_in_flight += 1
         if is_sampling:
             request.num_placeholders += 1
-            num_sampled = num_known + 1 - request.num_prompt_tokens
-            request.is_decided = num_sampled >= request.max_tokens
-        elif end == num_known:
-            request.is_decided = True  # max_tokens is 0: the prompt alone was wanted
         budget.take(num_tokens)
 
     # ------------------------------------------------------------------ admission

@@ -1,0 +1,120 @@
+"""What a committed step does to its requests: advance, stop by id or length, hash blocks.
+
+Knows token ids. Does not know text (stop strings are the front end's), tensors or HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.engine.messages import EngineOutput
+from octavo.engine.request import Request, RequestState
+
+if TYPE_CHECKING:
+    from octavo.engine.plan import RowAdvance, StepResult
+    from octavo.engine.scheduling import ScheduledStep, SchedulingCore
+
+
+class Committer:
+    """Applies results to requests, in the order of the plan."""
+
+    def __init__(self, core: SchedulingCore) -> None:
+        self._core = core
+        self._block_size = core.limits.block_size
+        self.finished_counts: dict[str, int] = {}
+        self.num_prompt_tokens = 0
+        self.num_generated_tokens = 0
+
+    def commit(self, step: ScheduledStep, result: StepResult) -> list[EngineOutput]:
+        """Return the news of the step's requests; those that have none are left out."""
+        outputs = []
+        shares = zip(step.requests, step.epochs, step.plan.advances, strict=True)
+        for index, (request, epoch, advance) in enumerate(shares):
+            request.num_in_flight -= 1
+            request.num_placeholders -= advance.is_sampling
+            if request.state is RequestState.FINISHED:
+                continue  # aborted or stopped while this step was in flight
+            if index in result.errors:
+                outputs.append(self.finish(request, "error", error=result.errors[index]))
+                continue
+            if request.epoch == epoch:
+                self._advance(request, advance, result, index)
+            if advance.is_sampling:
+                outputs.append(self._take_tokens(request, result, index))
+            elif request.max_tokens == 0 and request.num_computed == request.num_prompt_tokens:
+                outputs.append(self.finish(request, "length"))
+        return outputs
+
+    def finish(
+        self, request: Request, reason: str, *, error: str | None = None
+    ) -> EngineOutput:
+        """End a request now and free what it holds. Returns its last output, without tokens."""
+        output = EngineOutput(
+            request.request_id,
+            [],
+            prompt_logprobs=request.prompt_logprobs if request.num_output_tokens == 0 else None,
+            num_cached_tokens=request.num_cached_tokens,
+            finish_reason=reason,
+            error=error,
+        )
+        self._end(request, reason)
+        return output
+
+    def _end(self, request: Request, reason: str) -> None:
+        self._core.remove(request)
+        request.finish_reason = reason
+        self.finished_counts[reason] = self.finished_counts.get(reason, 0) + 1
+
+    def _advance(
+        self, request: Request, advance: RowAdvance, result: StepResult, index: int
+    ) -> None:
+        """Move the committed mark, and name the blocks that became full."""
+        before, end = request.num_computed, advance.start + advance.num_tokens
+        request.num_computed = end
+        self.num_prompt_tokens += max(0, min(end, request.num_prompt_tokens) - before)
+        if end // self._block_size > request.table.num_hashed_blocks:
+            self._core.allocator.commit(request.table, request.token_ids, end)
+        self._core.policy.on_tokens(request, advance.num_tokens, self._core.view)
+        if advance.is_prompt_scored and not request.is_scored:
+            if request.prompt_logprobs is None:
+                request.prompt_logprobs = [None]
+            request.prompt_logprobs.extend(result.prompt_logprobs.get(index, ()))
+            request.is_scored = end >= request.num_prompt_tokens
+
+    def _take_tokens(self, request: Request, result: StepResult, index: int) -> EngineOutput:
+        """Append the accepted ids up to the first that stops the request."""
+        is_first = request.num_output_tokens == 0
+        accepted: list[int] = []
+        reason = None
+        for token_id in result.token_ids[index]:
+            accepted.append(token_id)
+            request.token_ids.append(token_id)
+            reason = self._stop_reason(request, token_id)
+            if reason is not None:
+                break
+        self.num_generated_tokens += len(accepted)
+        logprobs = result.logprobs.get(index)
+        output = EngineOutput(
+            request.request_id,
+            accepted,
+            logprobs=None if logprobs is None else logprobs[: len(accepted)],
+            prompt_logprobs=request.prompt_logprobs if is_first else None,
+            num_cached_tokens=request.num_cached_tokens,
+            finish_reason=reason,
+        )
+        if reason is not None:
+            if reason == "stop" and accepted[-1] in (request.source.params.stop_token_ids or ()):
+                output.stop_reason = accepted[-1]
+            self._end(request, reason)
+        return output
+
+    @staticmethod
+    def _stop_reason(request: Request, token_id: int) -> str | None:
+        """Return why the request ends with this token, if it does."""
+        source = request.source
+        num_output = request.num_output_tokens
+        if num_output >= source.params.min_tokens and (
+            token_id in source.eos_token_ids or token_id in (source.params.stop_token_ids or ())
+        ):
+            return "stop"
+        return "length" if num_output >= request.max_tokens else None

@@ -1,0 +1,187 @@
+"""The engine: plan, submit, commit, with up to two steps in flight.
+
+Knows requests, the scheduling core and an executor. Does not know text, tensors or HTTP. Not
+thread-safe: one thread calls all methods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, TypeVar
+
+from octavo.engine.committing import Committer
+from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
+from octavo.engine.request import Request
+from octavo.errors import EngineDeadError, QueueFullError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from octavo.engine.scheduling import ScheduledStep, SchedulingCore
+    from octavo.interfaces.executor import Executor, StepHandle
+
+
+T = TypeVar("T")
+
+
+class Engine:
+    """Runs requests to their end.
+
+    `depth` is how many steps may be planned ahead of the one whose result is awaited: 0 or 1.
+    `clock` returns seconds; it is the only clock of the engine.
+    """
+
+    def __init__(
+        self,
+        core: SchedulingCore,
+        executor: Executor,
+        info: EngineInfo,
+        *,
+        depth: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.core = core
+        self.executor = executor
+        self.info = info
+        self._depth = depth
+        self._clock = clock
+        self._committer = Committer(core)
+        self._requests: dict[str, Request] = {}
+        self._in_flight: deque[tuple[ScheduledStep, StepHandle]] = deque()
+        self._num_added = 0
+        self._num_steps = 0
+        self._is_closed = False
+
+    # ------------------------------------------------------------------ requests
+
+    def add(self, source: EngineRequest) -> None:
+        """Queue a request.
+
+        Raises `QueueFullError` when too many wait, `RequestError` when it could never run.
+        """
+        if source.request_id in self._requests:
+            raise RequestError(f"request id {source.request_id!r} is in use", param="request_id")
+        limit = self.info.max_num_queued_reqs
+        if len(self.core.waiting) >= limit:
+            raise QueueFullError(
+                f"{len(self.core.waiting)} requests are waiting, the most that are accepted",
+                "try again later, or raise max-num-queued-reqs",
+            )
+        self._check_feasible(source)
+        request = Request(source, self._num_added)
+        self._num_added += 1
+        self._requests[source.request_id] = request
+        self.core.add(request)
+
+    def _check_feasible(self, source: EngineRequest) -> None:
+        needed = len(source.prompt_token_ids) + source.max_tokens
+        available = self.core.allocator.capacity_tokens
+        if needed > available:
+            raise RequestError(
+                f"the request needs room for {needed} tokens "
+                f"({len(source.prompt_token_ids)} in the prompt, {source.max_tokens} to generate) "
+                f"and the KV cache holds {available}",
+                "shorten the prompt, lower max_tokens, or give the cache more memory",
+                param="max_tokens",
+            )
+
+    def abort(self, request_ids: Iterable[str]) -> list[EngineOutput]:
+        """End requests wherever they stand; unknown ids are ignored. Returns their last outputs."""
+        outputs = []
+        for request_id in request_ids:
+            request = self._requests.pop(request_id, None)
+            if request is not None:
+                outputs.append(self._committer.finish(request, "abort"))
+        return outputs
+
+    def hold(self, request_id: str, reason: str) -> None:
+        """Skip a waiting request until `release`; a running one goes on."""
+        self._requests[request_id].held_by.add(reason)
+
+    def release(self, request_id: str, reason: str) -> None:
+        """Take one reason to wait away; unknown ids are ignored (the request may be gone)."""
+        request = self._requests.get(request_id)
+        if request is not None:
+            request.held_by.discard(reason)
+
+    # ------------------------------------------------------------------ the loop
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether `step` would do anything (held requests do not count)."""
+        if self._in_flight or len(self.core.running):
+            return True
+        return any(not request.held_by for request in self.core.waiting)
+
+    def step(self) -> list[EngineOutput]:
+        """Plan and submit as far as `depth` allows, then commit the oldest step.
+
+        Returns the news of its requests, possibly none. Raises `EngineDeadError` when the
+        executor fails as a whole; every request is lost then.
+        """
+        while len(self._in_flight) <= self._depth:
+            scheduled = self.core.plan(self._clock())
+            if scheduled is None:
+                break
+            handle = self._guard(lambda plan=scheduled.plan: self.executor.submit(plan))
+            self._in_flight.append((scheduled, handle))
+        if not self._in_flight:
+            return []
+        scheduled, handle = self._in_flight.popleft()
+        outputs = self._committer.commit(scheduled, self._guard(handle.result))
+        for output in outputs:
+            if output.finish_reason is not None:
+                self._requests.pop(output.request_id, None)
+        self._num_steps += 1
+        return outputs
+
+    def _guard(self, call: Callable[[], T]) -> T:
+        """Run an executor's call; whatever it raises means that the engine is dead."""
+        try:
+            return call()
+        except Exception as error:
+            raise EngineDeadError(
+                f"the executor failed: {type(error).__name__}: {error}",
+                "all running requests are lost",
+            ) from error
+
+    # ------------------------------------------------------------------ facts
+
+    @property
+    def predicted_step_ms(self) -> float:
+        """Return how long a full step takes at most, by the measured costs."""
+        limits = self.core.limits
+        worst = self.core.costs.predict_ms(limits.max_num_batched_tokens, limits.max_num_seqs)
+        return worst if limits.max_step_ms is None else min(worst, limits.max_step_ms)
+
+    def stats(self) -> EngineStats:
+        """Return a snapshot."""
+        counts = self.core.allocator.counts()
+        committer = self._committer
+        return EngineStats(
+            num_running=len(self.core.running),
+            num_waiting=len(self.core.waiting),
+            kv_usage=counts.used / max(1, counts.total),
+            num_blocks=counts.total,
+            step=self._num_steps,
+            prompt_tokens=committer.num_prompt_tokens,
+            generated_tokens=committer.num_generated_tokens,
+            preemptions=self.core.num_preemptions,
+            prefix_queries_tokens=self.core.num_queried_tokens,
+            prefix_hits_tokens=self.core.num_hit_tokens,
+            finished=dict(committer.finished_counts),
+        )
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget cached prefixes; False when some blocks are in use (those go when freed)."""
+        return self.core.allocator.reset_cache()
+
+    def close(self) -> None:
+        """Abort everything and release the executor; twice is fine."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.abort(list(self._requests))
+        self._in_flight.clear()
+        self.executor.close()

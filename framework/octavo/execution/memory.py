@@ -1,0 +1,54 @@
+"""How many KV blocks fit: an arithmetic that can be shown to the user.
+
+Knows bytes. Does not know tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.errors import CapacityError
+
+#: without a setting, KV takes at most this much, and at most this share of what is available
+DEFAULT_MAX_BYTES = 4 * 2**30
+DEFAULT_SHARE = 0.5
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class KVDemand:
+    """What the cache is to hold. Lengths in tokens, `bytes_per_block` over all layers."""
+
+    bytes_per_block: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+
+
+def num_blocks_for(
+    demand: KVDemand, available_bytes: int, *, wanted_bytes: int | None, wanted_blocks: int | None
+) -> int:
+    """Return the number of blocks, the null block counted.
+
+    `wanted_blocks` (of use, without the null block) wins over `wanted_bytes`; else a share of
+    the available memory, and never more than all sequences at full length need. Raises
+    `CapacityError` with the arithmetic when not even two blocks fit.
+    """
+    if wanted_blocks is not None:
+        num_blocks = wanted_blocks
+    else:
+        budget = wanted_bytes
+        if budget is None:
+            budget = min(DEFAULT_MAX_BYTES, int(available_bytes * DEFAULT_SHARE))
+        most = demand.max_num_seqs * -(-demand.max_model_len // demand.block_size)
+        num_blocks = min(most, budget // demand.bytes_per_block)
+    needed = (num_blocks + 1) * demand.bytes_per_block
+    if num_blocks < 1 or needed > available_bytes:
+        raise CapacityError(
+            "the KV cache does not fit into memory",
+            f"one block of {demand.block_size} tokens takes {demand.bytes_per_block} bytes",
+            f"{max(1, num_blocks)} blocks and the null block: {needed / _MIB:.1f} MiB",
+            f"available: {available_bytes / _MIB:.1f} MiB",
+            "lower num-gpu-blocks-override, kv-cache-memory-bytes or max-model-len",
+        )
+    return num_blocks + 1

@@ -1,0 +1,102 @@
+"""The persistent rows of a batch: one per running request, kept from its start to its end.
+
+Knows token ids, block tables and sampling parameters of each row, as arrays. Does not know the
+model, the schedule or text. numpy only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from octavo.execution.history import PenaltyHistory
+
+if TYPE_CHECKING:
+    from octavo.engine.plan import RowAdvance, RowSpec, RowStart
+    from octavo.interfaces.sampler import SamplerStage
+
+_UINT64 = (1 << 64) - 1
+
+
+class Rows:
+    """Arrays of `max_rows` rows. A row is reset when it starts, so that nothing leaks into it."""
+
+    def __init__(self, max_rows: int, max_model_len: int, max_blocks: int) -> None:
+        # Touched page by page: a long context costs memory only once it is used.
+        self.token_ids = np.zeros((max_rows, max_model_len + 1), dtype=np.int32)
+        self.block_tables = np.zeros((max_rows, max_blocks), dtype=np.int32)
+        self.num_blocks = [0] * max_rows
+        self.num_tokens = [0] * max_rows
+        self.specs: list[RowSpec | None] = [None] * max_rows
+        self.stages: list[tuple[SamplerStage, ...]] = [()] * max_rows
+        self.penalties: list[PenaltyHistory | None] = [None] * max_rows
+        self.has_edits = np.zeros(max_rows, dtype=bool)
+        self.temperature = np.zeros(max_rows, dtype=np.float32)
+        self.top_k = np.zeros(max_rows, dtype=np.int32)
+        self.top_p = np.ones(max_rows, dtype=np.float32)
+        self.min_p = np.zeros(max_rows, dtype=np.float32)
+        self.seeds = np.zeros(max_rows, dtype=np.uint64)
+        self.choices = np.zeros(max_rows, dtype=np.int64)
+
+    def start(self, start: RowStart, custom_stages: tuple[SamplerStage, ...]) -> None:
+        """Fill a row. `custom_stages`: the active stages that are not native, in order."""
+        row, spec, params = start.row, start.spec, start.spec.params
+        num_tokens = len(start.token_ids)
+        self.token_ids[row, :num_tokens] = start.token_ids
+        self.num_tokens[row] = num_tokens
+        self.num_blocks[row] = 0
+        self.block_tables[row] = 0
+        self.specs[row] = spec
+        self.stages[row] = custom_stages
+        self.temperature[row] = params.temperature
+        self.top_k[row] = params.top_k
+        self.top_p[row] = params.top_p
+        self.min_p[row] = params.min_p
+        self.seeds[row] = spec.seed & _UINT64
+        self.choices[row] = spec.choice
+        self.penalties[row] = PenaltyHistory.of(spec, start.token_ids)
+        self.has_edits[row] = _has_edits(spec) or bool(custom_stages)
+
+    def end(self, row: int) -> None:
+        """Empty a row."""
+        self.specs[row] = None
+        self.stages[row] = ()
+        self.penalties[row] = None
+        self.has_edits[row] = False
+
+    def add_blocks(self, advance: RowAdvance) -> None:
+        """Append the advance's new blocks to its table."""
+        blocks = advance.new_block_ids
+        if blocks:
+            row, start = advance.row, self.num_blocks[advance.row]
+            self.block_tables[row, start : start + len(blocks)] = blocks
+            self.num_blocks[row] = start + len(blocks)
+
+    def append(self, row: int, token_id: int) -> None:
+        """Note a sampled token: the next step reads it from here."""
+        self.token_ids[row, self.num_tokens[row]] = token_id
+        self.num_tokens[row] += 1
+        history = self.penalties[row]
+        if history is not None:
+            history.append(token_id)
+
+    def history(self, row: int) -> list[int]:
+        """Return all tokens of a row."""
+        ids: list[int] = self.token_ids[row, : self.num_tokens[row]].tolist()
+        return ids
+
+
+def _has_edits(spec: RowSpec) -> bool:
+    """Return whether logits are to be edited one by one before temperature and truncation."""
+    params = spec.params
+    return bool(
+        params.logit_bias
+        or params.allowed_token_ids
+        or spec.bad_words_ids
+        or params.min_tokens
+        or params.logits_processors
+        or params.presence_penalty
+        or params.frequency_penalty
+        or params.repetition_penalty != 1
+    )
