@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from octavo.interfaces.platform import Platform
     from octavo.interfaces.sampler import SamplerStage
     from octavo.interfaces.scheduler import SchedulerPolicy
-    from octavo.interfaces.source import Source
-    from octavo.interfaces.tokenizer import Tokenizer
-    from octavo.interfaces.weights import WeightFormat
+    from octavo.interfaces.source import ModelSource
+    from octavo.interfaces.tokenizer import TokenizerFormat
+    from octavo.interfaces.weights import WeightsFormat
     from octavo.plugin.component import Component
 
 __all__ = ["OctavoSpecs"]
@@ -88,15 +88,15 @@ class OctavoSpecs:
         """Declare model families. `offers` holds the architecture names of their configs."""
         return ()
 
-    def octavo_weights(self) -> Iterable[Component[WeightFormat]]:
+    def octavo_weights(self) -> Iterable[Component[WeightsFormat]]:
         """Declare file formats of weights."""
         return ()
 
-    def octavo_sources(self) -> Iterable[Component[Source]]:
+    def octavo_sources(self) -> Iterable[Component[ModelSource]]:
         """Declare sources: where a model's name leads."""
         return ()
 
-    def octavo_tokenizers(self) -> Iterable[Component[Tokenizer]]:
+    def octavo_tokenizers(self) -> Iterable[Component[TokenizerFormat]]:
         """Declare tokenizers: text to ids and back, and the chat template."""
         return ()
 

@@ -10,13 +10,13 @@ from octavo.plugin.component import Component
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from octavo.interfaces.source import Source
+    from octavo.interfaces.source import ModelSource
 
 
 class Plugin(OctavoSpecs):
     """Declares the stock model sources."""
 
-    def octavo_sources(self) -> Iterator[Component[Source]]:
+    def octavo_sources(self) -> Iterator[Component[ModelSource]]:
         """Yield local, pypi, hub."""
         yield Component(
             name="local",

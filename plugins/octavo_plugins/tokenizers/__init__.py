@@ -10,13 +10,13 @@ from octavo.plugin.component import Component
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.interfaces.tokenizer import TokenizerFormat
 
 
 class Plugin(OctavoSpecs):
     """Declares the stock tokenizers."""
 
-    def octavo_tokenizers(self) -> Iterator[Component[Tokenizer]]:
+    def octavo_tokenizers(self) -> Iterator[Component[TokenizerFormat]]:
         """Yield hf, gguf."""
         yield Component(
             name="hf",

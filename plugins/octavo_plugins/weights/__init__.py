@@ -10,13 +10,13 @@ from octavo.plugin.component import Component
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from octavo.interfaces.weights import WeightFormat
+    from octavo.interfaces.weights import WeightsFormat
 
 
 class Plugin(OctavoSpecs):
     """Declares the stock weight formats."""
 
-    def octavo_weights(self) -> Iterator[Component[WeightFormat]]:
+    def octavo_weights(self) -> Iterator[Component[WeightsFormat]]:
         """Yield safetensors, gguf, dummy."""
         yield Component(
             name="safetensors",

@@ -1,0 +1,1 @@
+"""Configuration: file, flags and keywords become one frozen `ResolvedConfig`."""

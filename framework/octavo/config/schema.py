@@ -1,0 +1,189 @@
+"""The sections of the configuration that belong to the core, with every setting's meaning.
+
+Flags, config files, keywords of `LLM` and the reference pages are all generated from these
+models: a setting is added here and nowhere else. Names and defaults follow vLLM's where it has
+the same setting.
+
+Knows names, types and limits. Does not know files, flags or components.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from octavo.plugin.options import kebab
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)")
+
+
+def _amount(value: Any) -> Any:
+    """Read `8k` as 8000 and `8K` as 8192, as vLLM does; leave everything else to pydantic."""
+    if isinstance(value, str) and (match := _AMOUNT.fullmatch(value.strip())):
+        number, unit = match.groups()
+        return int(float(number) * (_UNITS | _BINARY_UNITS)[unit])
+    return value
+
+
+def _off(value: Any) -> Any:
+    """Read the words that mean "no limit" as None."""
+    return None if isinstance(value, str) and value.lower() in {"none", "off", "auto"} else value
+
+
+def _many(value: Any) -> Any:
+    """Read a single text as a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+Amount = Annotated[int, BeforeValidator(_amount)]
+OptionalAmount = Annotated[int | None, BeforeValidator(lambda value: _off(_amount(value)))]
+OptionalFloat = Annotated[float | None, BeforeValidator(_off)]
+OptionalInt = Annotated[int | None, BeforeValidator(_off)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_many)]
+
+
+def _auto_length(value: Any) -> Any:
+    """Read -1, as vLLM does, as "what the model allows"."""
+    value = _off(_amount(value))
+    return None if value in {-1, "-1"} else value
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, no unknown keys, kebab-case outside Python."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=kebab,
+        populate_by_name=True,
+        protected_namespaces=(),
+    )
+
+
+class EngineConfig(Section):
+    """Budgets and sizes that the engine's mechanism keeps, whatever the policies say."""
+
+    max_num_seqs: Amount = Field(64, ge=1, description="sequences in one step, at most")
+    max_num_batched_tokens: Amount = Field(2048, ge=1, description="tokens in one step, at most")
+    max_step_ms: OptionalFloat = Field(
+        250.0,
+        gt=0,
+        description="milliseconds of one step, at most, from rates measured at start; or 'off'",
+    )
+    max_model_len: Annotated[int | None, BeforeValidator(_auto_length)] = Field(
+        None, ge=1, description="tokens of prompt and output together; default: what the model has"
+    )
+    max_num_queued_reqs: Amount = Field(
+        2048, ge=0, description="requests that may wait; further ones are answered with 503"
+    )
+    block_size: Amount = Field(16, ge=1, description="tokens in one block of the KV cache")
+    enable_prefix_caching: bool = Field(
+        default=True, description="share blocks between requests that begin with the same tokens"
+    )
+    num_gpu_blocks_override: OptionalAmount = Field(
+        None, ge=2, description="blocks of KV cache, instead of as many as fit"
+    )
+    kv_cache_memory_bytes: OptionalAmount = Field(
+        None, ge=1, description="bytes of KV cache, instead of a share of the free memory"
+    )
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "float", "half"] = Field(
+        "auto", description="number type of activations; 'auto' takes what the op set computes best"
+    )
+    seed: OptionalInt = Field(None, description="seed for requests that bring none of their own")
+    max_logprobs: int = Field(
+        20, ge=-1, description="log probabilities per token that may be asked for; -1 for all"
+    )
+    depth: int = Field(
+        0, ge=0, le=1, description="steps planned ahead of the one that runs: 0 or 1"
+    )
+    threads: OptionalInt = Field(
+        None, ge=1, description="threads that compute; default: the cores this process may use"
+    )
+
+
+class ModelConfig(Section):
+    """Which model, and how its files are read."""
+
+    name: str | None = Field(
+        None,
+        description="folder, file, `org/repo[:quantization]` or alias",
+        json_schema_extra={"flag": "model"},
+    )
+    tokenizer: str | None = Field(None, description="where the tokenizer is, if not with the model")
+    tokenizer_mode: str = Field("auto", description="tokenizer component to use; 'auto' asks all")
+    revision: str | None = Field(None, description="branch, tag or commit on the hub")
+    load_format: str = Field("auto", description="weights component to use; 'auto' asks all")
+    served_model_name: Texts = Field(
+        (), description="names that clients may ask for; default: the model's own"
+    )
+    chat_template: str | None = Field(
+        None, description="file with a Jinja chat template, or the template itself"
+    )
+    generation_config: Literal["auto", "none"] = Field(
+        "auto", description="'auto' takes sampling defaults from the model, 'none' does not"
+    )
+
+
+class ServerConfig(Section):
+    """Where and how HTTP is served."""
+
+    host: str = Field("0.0.0.0", description="address to listen on")  # noqa: S104 - as vLLM does
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 for any free one")
+    api_key: Texts = Field(
+        (), description="key that clients must send as a bearer token; may be given several times"
+    )
+    max_body_bytes: Amount = Field(
+        32 * 2**20, ge=1, description="size of a request's body, at most"
+    )
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = Field(
+        "info", description="least severity that is logged"
+    )
+    access_log: bool = Field(default=True, description="log one line for each HTTP request")
+
+
+class PluginsConfig(Section):
+    """Which plugins are loaded, and what they may replace."""
+
+    files: Texts = Field(
+        (),
+        description="Python file with a plugin; may be given several times",
+        json_schema_extra={"flag": "plugin"},
+    )
+    only: Texts | None = Field(
+        None,
+        description="distributions to load beside octavo itself; others are not even imported",
+        json_schema_extra={"flag": "only-plugin"},
+    )
+    disable: Texts = Field(
+        (),
+        description="distributions, or distribution:entry-point, that are not imported",
+        json_schema_extra={"flag": "disable-plugin"},
+    )
+    allow_replace: Texts = Field(
+        (),
+        description="names of components that a plugin may take over from another",
+        json_schema_extra={"flag": "allow-replace"},
+    )
+    strict: bool = Field(
+        default=False,
+        description="a plugin that cannot be loaded is fatal",
+        json_schema_extra={"flag": "strict-plugins"},
+    )
+
+
+SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
+    {
+        "engine": EngineConfig,
+        "model": ModelConfig,
+        "server": ServerConfig,
+        "plugins": PluginsConfig,
+    }
+)

@@ -1,0 +1,76 @@
+"""What Octavo does with vLLM's flags that are not settings of its own.
+
+Three answers: the same thing under another name here, accepted with a warning because nothing
+depends on it, or refused with the reason because something would silently differ. Flags that
+Octavo has under vLLM's name are not listed: they are honoured.
+
+Knows names and reasons. Does not know argparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Verdict = Literal["renamed", "accepted", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """One flag of vLLM's: what becomes of it, and why.
+
+    `text` is the flag here when it is renamed, else the reason. `harmless` is the one value of
+    a refused flag that changes nothing and is let through. `is_switch`: it takes no value.
+    """
+
+    verdict: Verdict
+    text: str
+    harmless: str | None = None
+    is_switch: bool = False
+
+
+def _renamed(flag: str) -> Foreign:
+    return Foreign("renamed", flag)
+
+
+_CHUNKS = "prefill is always chunked: there are no phases"
+_GRAPHS = "what can be recorded is recorded, and what cannot runs directly"
+_SHARE = "the KV cache is sized by --kv-cache-memory-bytes or --num-gpu-blocks-override"
+_PARALLEL = "this version runs a model in one process"
+
+FOREIGN: Mapping[str, Foreign] = MappingProxyType(
+    {
+        "scheduling-policy": _renamed("scheduler"),
+        "attention-backend": _renamed("attention"),
+        "distributed-executor-backend": _renamed("executor"),
+        "uvicorn-log-level": _renamed("log-level"),
+        "enable-chunked-prefill": Foreign("accepted", _CHUNKS, is_switch=True),
+        "enforce-eager": Foreign("accepted", _GRAPHS, is_switch=True),
+        "gpu-memory-utilization": Foreign("accepted", _SHARE),
+        "disable-log-stats": Foreign("accepted", "/metrics costs nothing", is_switch=True),
+        "disable-log-requests": Foreign("accepted", "requests are not logged", is_switch=True),
+        "swap-space": Foreign("accepted", "preempted requests are recomputed, never swapped"),
+        "async-scheduling": Foreign("accepted", "use --depth 1 to plan ahead", is_switch=True),
+        "download-dir": Foreign("accepted", "files are kept under ~/.cache/octavo"),
+        "tensor-parallel-size": Foreign("refused", _PARALLEL, "1"),
+        "pipeline-parallel-size": Foreign("refused", _PARALLEL, "1"),
+        "data-parallel-size": Foreign("refused", _PARALLEL, "1"),
+        "trust-remote-code": Foreign(
+            "refused", "code from a model's repository is never run: write a plugin", is_switch=True
+        ),
+        "kv-cache-dtype": Foreign("refused", "the cache has the type of the activations", "auto"),
+        "quantization": Foreign("refused", "the layout is read from the model's files"),
+        "hf-overrides": Foreign("refused", "the model's own config is used as it is"),
+        "speculative-config": Foreign("refused", "this version does not speculate"),
+        "enable-lora": Foreign("refused", "this version has no adapters", is_switch=True),
+        "enable-auto-tool-choice": Foreign(
+            "refused", "this version does not parse tool calls", is_switch=True
+        ),
+        "tool-call-parser": Foreign("refused", "this version does not parse tool calls"),
+        "reasoning-parser": Foreign("refused", "this version does not parse reasoning"),
+    }
+)
