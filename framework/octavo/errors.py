@@ -147,8 +147,11 @@ class CapacityError(OctavoError):
     """A model, a context or a batch does not fit into the memory there is."""
 
 
-class RequestError(OctavoError):
-    """One request is wrong; everything else goes on. `param` names the field at fault, if one."""
+class RequestError(OctavoError, ValueError):
+    """One request is wrong; everything else goes on. `param` names the field at fault, if one.
+
+    It is a ValueError as well: that is what callers of `LLM.generate` expect of a bad argument.
+    """
 
     http_status = 400
 

@@ -1,0 +1,93 @@
+"""Checks of a request that need the engine's limits: vocabulary, context, capacity, logprobs.
+
+Knows limits and texts of errors. Does not know tokenizers. What can be checked without the
+engine is checked by `octavo.sampling_params`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from octavo.engine.messages import EngineInfo
+    from octavo.sampling_params import SamplingParams
+
+
+def check_params(params: SamplingParams, info: EngineInfo) -> None:
+    """Raise RequestError for ids outside the vocabulary, and for more logprobs than allowed."""
+    _check_ids("stop_token_ids", params.stop_token_ids or (), info.vocab_size)
+    _check_ids("allowed_token_ids", params.allowed_token_ids or (), info.vocab_size)
+    _check_ids("logit_bias", params.logit_bias or (), info.vocab_size)
+    for name in ("logprobs", "prompt_logprobs"):
+        _check_num_logprobs(name, getattr(params, name), info.max_logprobs)
+
+
+def check_prompt_ids(token_ids: Sequence[int], info: EngineInfo) -> None:
+    """Raise RequestError for a prompt without tokens, or with ids outside the vocabulary."""
+    if not token_ids:
+        raise RequestError(
+            "the prompt is empty: it has no tokens, so there is nothing to continue",
+            "give at least one character or token id",
+            param="prompt",
+        )
+    _check_ids("prompt", token_ids, info.vocab_size)
+
+
+def check_context(num_prompt_tokens: int, max_tokens: int | None, max_model_len: int) -> None:
+    """Raise RequestError unless prompt and output fit the context.
+
+    The words "maximum context length is N tokens" are what client libraries look for.
+    """
+    num_output_tokens = 1 if max_tokens is None else max_tokens
+    num_tokens = num_prompt_tokens + num_output_tokens
+    if num_tokens <= max_model_len:
+        return
+    is_prompt_too_long = max_tokens is None or num_prompt_tokens >= max_model_len
+    at_least = "at least " if max_tokens is None else ""
+    advice = "shorten the prompt"
+    if not is_prompt_too_long:
+        advice += f", or ask for max_tokens of at most {max_model_len - num_prompt_tokens}"
+    raise RequestError(
+        f"This model's maximum context length is {max_model_len} tokens. "
+        f"However, you requested {at_least}{num_tokens} tokens ({num_prompt_tokens} in the "
+        f"prompt, {at_least}{num_output_tokens} for the completion).",
+        advice,
+        param="prompt" if is_prompt_too_long else "max_tokens",
+    )
+
+
+def check_capacity(num_prompt_tokens: int, max_tokens: int | None, capacity_tokens: int) -> None:
+    """Raise RequestError for a request that the KV cache can never hold, however idle it is."""
+    num_tokens = num_prompt_tokens + (1 if max_tokens is None else max_tokens)
+    if num_tokens > capacity_tokens:
+        raise RequestError(
+            f"this request needs KV cache for {num_tokens} tokens, "
+            f"but only {capacity_tokens} tokens are available",
+            "shorten the prompt, lower max_tokens, or start the engine with more cache blocks",
+            param="prompt" if num_prompt_tokens >= capacity_tokens else "max_tokens",
+        )
+
+
+def _check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise RequestError(
+                f"{param}: token id {token_id} is outside the vocabulary (0 to {vocab_size - 1})",
+                param=param,
+            )
+
+
+def _check_num_logprobs(param: str, value: int | None, max_logprobs: int) -> None:
+    """-1 asks for the whole vocabulary, and is allowed where the limit itself is -1."""
+    if value is None or max_logprobs == -1 or 0 <= value <= max_logprobs:
+        return
+    wanted = "the whole vocabulary (-1)" if value == -1 else str(value)
+    raise RequestError(
+        f"{param} asks for {wanted}, but at most {max_logprobs} are allowed",
+        "the limit is max-logprobs of the engine (-1: no limit)",
+        param=param,
+    )

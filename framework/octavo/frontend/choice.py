@@ -1,0 +1,161 @@
+"""One choice of a call: ids come in, text, logprobs and an end come out.
+
+Knows detokenising, stop strings and where a choice ends. Does not know calls, streams or engines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.frontend.detokenizer import detokenizer_of
+from octavo.frontend.outputs import CompletionOutput, Logprob
+from octavo.frontend.stop import StopChecker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from octavo.engine.messages import EngineOutput, EngineRequest, TokenLogprobs
+    from octavo.frontend.detokenizer import Detokenizer
+    from octavo.interfaces.tokenizer import Tokenizer
+
+
+class Choice:
+    """Follows one engine request to its end.
+
+    What came since `clear` was last called is in `text_parts`, `token_ids` and `logprobs`. Tokens
+    after the one that completed a stop string leave no trace.
+    """
+
+    def __init__(self, request: EngineRequest, tokenizer: Tokenizer) -> None:
+        params = request.params
+        self.request = request
+        self.tokenizer = tokenizer
+        self.text_parts: list[str] = []
+        self.token_ids: list[int] = []
+        self.logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
+        self.cumulative_logprob = 0.0
+        self.num_tokens = 0
+        self.finish_reason: str | None = None
+        self.stop_reason: int | str | None = None
+        self.error: str | None = None
+        self._detokenizer = _detokenizer(request, tokenizer)
+        self._stop_checker = _stop_checker(request)
+
+    def absorb(self, output: EngineOutput) -> bool:
+        """Take one output of the engine. Returns whether the engine must be told to stop.
+
+        Outputs after the end are ignored.
+        """
+        if self.finish_reason is not None:
+            return False
+        num_kept, stop = self._take_text(output)
+        self.num_tokens += num_kept
+        self.token_ids.extend(output.token_ids[:num_kept])
+        if self.logprobs is not None and output.logprobs is not None:
+            self._take_logprobs(output.logprobs[:num_kept])
+        if stop is not None:
+            self.finish_reason, self.stop_reason = "stop", stop
+            return output.finish_reason is None
+        if output.finish_reason is not None:
+            self.finish_reason, self.stop_reason = output.finish_reason, output.stop_reason
+            self.error = output.error
+        return False
+
+    def snapshot(self) -> CompletionOutput:
+        """Return what came since `clear`, as the caller sees it. The lists are copies."""
+        has_logprobs = self.logprobs is not None
+        return CompletionOutput(
+            index=self.request.choice,
+            text="".join(self.text_parts),
+            token_ids=list(self.token_ids),
+            cumulative_logprob=self.cumulative_logprob if has_logprobs else None,
+            logprobs=None if self.logprobs is None else list(self.logprobs),
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+            error=self.error,
+            num_tokens=self.num_tokens,
+        )
+
+    def clear(self) -> None:
+        """Forget what was handed on."""
+        self.text_parts = []
+        self.token_ids = []
+        if self.logprobs is not None:
+            self.logprobs = []
+
+    def _take_text(self, output: EngineOutput) -> tuple[int, str | None]:
+        """Return how many of the tokens count, and the stop string that ended the choice."""
+        token_ids = output.token_ids
+        if self._detokenizer is None:
+            return len(token_ids), None
+        num_shown = len(token_ids) - self._is_stop_token_hidden(output)
+        if self._stop_checker is None:
+            self._show(self._detokenizer.push(token_ids[:num_shown]))
+            if output.finish_reason is not None:
+                self._show(self._detokenizer.finish())
+            return len(token_ids), None
+        for position in range(num_shown):
+            text = self._detokenizer.push(token_ids[position : position + 1])
+            stop = self._check(self._stop_checker, text, self.num_tokens + position + 1)
+            if stop is not None:
+                return position + 1, stop
+        stop = None
+        if output.finish_reason is not None:
+            text = self._detokenizer.finish()
+            stop = self._check(self._stop_checker, text, self.num_tokens + len(token_ids))
+            self._show(self._stop_checker.finish())
+        return len(token_ids), stop
+
+    def _check(self, checker: StopChecker, text: str, num_tokens: int) -> str | None:
+        shown, stop = checker.push(text, num_tokens)
+        self._show(shown)
+        return stop
+
+    def _show(self, text: str) -> None:
+        if text:
+            self.text_parts.append(text)
+
+    def _is_stop_token_hidden(self, output: EngineOutput) -> bool:
+        """Return whether the last token only ended the text and is no part of it (B28)."""
+        if output.finish_reason != "stop" or not output.token_ids:
+            return False
+        params = self.request.params
+        last = output.token_ids[-1]
+        is_end = last in self.request.eos_token_ids or last in (params.stop_token_ids or ())
+        return is_end and not params.include_stop_str_in_output
+
+    def _take_logprobs(self, entries: Sequence[TokenLogprobs]) -> None:
+        for entry in entries:
+            self.cumulative_logprob += entry.logprob
+            if self.logprobs is not None:
+                self.logprobs.append(logprobs_dict(entry, self.tokenizer))
+
+
+def logprobs_dict(entry: TokenLogprobs, tokenizer: Tokenizer) -> dict[int, Logprob]:
+    """Return vLLM's shape: the token itself first, then the most probable ones, best first."""
+    text = tokenizer.token_text
+    found = {entry.token_id: Logprob(entry.logprob, entry.rank, text(entry.token_id))}
+    for i, (token_id, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True)):
+        if token_id != entry.token_id:
+            found[token_id] = Logprob(logprob, i + 1, text(token_id))
+    return found
+
+
+def _detokenizer(request: EngineRequest, tokenizer: Tokenizer) -> Detokenizer | None:
+    params = request.params
+    if not params.detokenize:
+        return None
+    return detokenizer_of(
+        tokenizer, request.prompt_token_ids, skip_special_tokens=params.skip_special_tokens
+    )
+
+
+def _stop_checker(request: EngineRequest) -> StopChecker | None:
+    params = request.params
+    if not params.stop_strings:
+        return None
+    return StopChecker(
+        params.stop_strings,
+        min_tokens=params.min_tokens,
+        include_in_output=params.include_stop_str_in_output,
+    )

@@ -1,0 +1,177 @@
+"""A caller's prompt and parameters become engine requests, or one clear error.
+
+Knows the tokenizer, the model's defaults and the engine's limits. Does not know HTTP, chat
+templates, or the engine itself; imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from octavo.engine.messages import EngineRequest
+from octavo.errors import RequestError, UnsupportedError
+from octavo.frontend.checks import check_capacity, check_context, check_params, check_prompt_ids
+from octavo.frontend.generation_config import GenerationDefaults
+from octavo.frontend.prompts import Prompt, parse_prompt, without_surrogates
+
+if TYPE_CHECKING:
+    from octavo.engine.messages import EngineInfo
+    from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.sampling_params import SamplingParams
+
+_SEED_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a caller asks. `arrival_s` is on the engine's clock (monotonic seconds).
+
+    `add_special_tokens` puts BOS and the like around a text; a rendered chat template already
+    has them. `metadata` reaches scheduling policies.
+    """
+
+    request_id: str
+    prompt: Prompt
+    params: SamplingParams
+    arrival_s: float
+    priority: int = 0
+    lora_request: object | None = None
+    add_special_tokens: bool = True
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call that was found good, and its engine requests: one a choice, ids `<id>-<choice>`."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    arrival_s: float
+    requests: list[EngineRequest]
+
+
+class Preprocessor:
+    """Checks and tokenises. Thread-safe, except that seeds are drawn in the order of calls.
+
+    Unseeded requests get a seed from the own generator of the engine (`seed`), or from the
+    operating system when that is None; the process's global generators are never touched.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        info: EngineInfo,
+        defaults: GenerationDefaults | None = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.info = info
+        self.defaults = defaults or GenerationDefaults()
+        self._seeds = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311 - sampling noise, no secret
+        ends = tokenizer.eos_token_ids | set(self.defaults.eos_token_ids)
+        self.eos_token_ids = tuple(sorted(i for i in ends if i < info.vocab_size))
+
+    def prepare(self, call: Call) -> PreparedCall:
+        """Return the engine requests of a call. Raises RequestError, a ValueError."""
+        if call.lora_request is not None:
+            raise UnsupportedError("lora_request: this engine was started without adapters")
+        prompt = parse_prompt(call.prompt)
+        params = _with_clean_texts(call.params)
+        check_params(params, self.info)
+        token_ids = prompt.token_ids
+        if token_ids is None:
+            text = prompt.text or ""
+            token_ids = self.tokenizer.encode(text, add_special_tokens=call.add_special_tokens)
+        if params.truncate_prompt_tokens is not None:
+            token_ids = token_ids[-params.truncate_prompt_tokens :]
+        check_prompt_ids(token_ids, self.info)
+        max_tokens = self._max_tokens(params, len(token_ids))
+        base = self._engine_request(call, params, token_ids, max_tokens)
+        base.cache_salt = prompt.cache_salt
+        return PreparedCall(
+            request_id=call.request_id,
+            prompt=prompt.text,
+            prompt_token_ids=token_ids,
+            params=params,
+            arrival_s=call.arrival_s,
+            requests=_choices(base),
+        )
+
+    def default_sampling_params(self) -> SamplingParams:
+        """Return the parameters of a caller who gave none: the model's own defaults."""
+        return self.defaults.sampling_params()
+
+    def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
+        """Return how many tokens may be generated. Raises when the request cannot fit."""
+        check_context(num_prompt_tokens, params.max_tokens, self.info.max_model_len)
+        check_capacity(num_prompt_tokens, params.max_tokens, self.info.capacity_tokens)
+        if params.max_tokens is not None:
+            return params.max_tokens
+        limit = min(self.info.max_model_len, self.info.capacity_tokens) - num_prompt_tokens
+        default = self.defaults.max_new_tokens
+        return limit if default is None else min(limit, default)
+
+    def _engine_request(
+        self, call: Call, params: SamplingParams, token_ids: list[int], max_tokens: int
+    ) -> EngineRequest:
+        seed = self._seeds.getrandbits(64) if params.seed is None else params.seed & _SEED_MASK
+        return EngineRequest(
+            request_id=call.request_id,
+            prompt_token_ids=token_ids,
+            params=params,
+            max_tokens=max_tokens,
+            seed=seed,
+            arrival_s=call.arrival_s,
+            priority=call.priority,
+            eos_token_ids=() if params.ignore_eos else self.eos_token_ids,
+            bad_words_ids=self._bad_words_ids(params),
+            metadata=call.metadata,
+        )
+
+    def _bad_words_ids(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
+        """Return the ids of bad words, as they start a text and as they follow a space."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in params.bad_words or ():
+            for text in (word.lstrip(), " " + word.lstrip()):
+                ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+                if ids and max(ids) >= self.info.vocab_size:
+                    raise RequestError(
+                        f"bad_words: {word!r} has tokens outside the model's vocabulary",
+                        param="bad_words",
+                    )
+                if ids:
+                    found[ids] = None
+        return tuple(found)
+
+
+def _choices(base: EngineRequest) -> list[EngineRequest]:
+    """Return one request a choice. Prompt logprobs are the same for all: one computes them."""
+    params = base.params
+    others = params if params.prompt_logprobs is None else replace(params, prompt_logprobs=None)
+    return [
+        replace(
+            base,
+            request_id=f"{base.request_id}-{choice}",
+            choice=choice,
+            params=others if choice else params,
+            metadata=dict(base.metadata),
+        )
+        for choice in range(params.n)
+    ]
+
+
+def _with_clean_texts(params: SamplingParams) -> SamplingParams:
+    """Return parameters whose stop strings and bad words UTF-8 can hold (B23)."""
+    if params.stop is None and params.bad_words is None:
+        return params
+    words = params.bad_words
+    return replace(
+        params,
+        stop=[without_surrogates(text) for text in params.stop_strings],
+        bad_words=None if words is None else [without_surrogates(text) for text in words],
+    )
