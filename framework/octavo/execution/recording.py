@@ -1,0 +1,171 @@
+"""Records a forward pass as a plain list of calls, and replays it.
+
+Operations take their buffers, tables and counts by reference, so the list that one step made
+serves any later step that fits the same buffers: other counts, lengths, block tables and rows
+are simply read where they always were. Replaying skips all Python between the calls.
+
+Knows callables and their arguments. Does not know what any operation computes, nor which
+architecture is recorded. What returns a value (packing, tables, sampling) cannot be replayed and
+is handed through unrecorded.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from octavo.interfaces.attention import Attention
+from octavo.interfaces.ops import OpSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from torch import Tensor
+
+    from octavo.interfaces.architecture import Architecture
+    from octavo.interfaces.attention import AttentionBatch, AttentionSpec, CacheSpec
+    from octavo.interfaces.ops import Count
+    from octavo.interfaces.sampler import (
+        LogprobInputs,
+        LogprobOutputs,
+        SamplingInputs,
+        SamplingOutputs,
+    )
+    from octavo.interfaces.weights import WeightBlocks
+
+
+@dataclass(slots=True)
+class Record:
+    """The calls of a step, in order."""
+
+    calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)
+
+    def run(self, function: Callable[..., None], *args: Any) -> None:
+        """Call the function now, and remember the call."""
+        function(*args)
+        self.calls.append((function, args))
+
+    def replay(self) -> None:
+        """Make all calls again, with what their arguments hold by now."""
+        for function, args in self.calls:
+            function(*args)
+
+
+@contextmanager
+def recording(architecture: Architecture) -> Iterator[Record]:
+    """Let an architecture run through recorders for as long as the block lasts.
+
+    The steps run inside execute as always; the record that the block is given holds their calls.
+    """
+    ops, attention = architecture.ops, architecture.attention
+    record = Record()
+    architecture.ops = RecordingOps(ops, record)
+    architecture.attention = RecordingAttention(attention, record)
+    try:
+        yield record
+    finally:
+        architecture.ops, architecture.attention = ops, attention
+
+
+class RecordingOps(OpSet):
+    """Executes with another op set, and records every operation that writes into a buffer."""
+
+    def __init__(self, inner: OpSet, record: Record) -> None:
+        super().__init__(inner.options)
+        self.inner = inner
+        self.record = record
+        self.block_types = inner.block_types
+        self.activation_dtype = inner.activation_dtype
+
+    def embedding(self, out: Tensor, ids: Tensor, weight: Any, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.embedding, out, ids, weight, rows)
+
+    def rms_norm(self, out: Tensor, x: Tensor, weight: Tensor, eps: float, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.rms_norm, out, x, weight, eps, rows)
+
+    def add_rms_norm(
+        self, out: Tensor, residual: Tensor, delta: Tensor, weight: Tensor, eps: float, rows: Count
+    ) -> None:
+        """Recorded."""
+        self.record.run(self.inner.add_rms_norm, out, residual, delta, weight, eps, rows)
+
+    def linear(self, out: Tensor, x: Tensor, weight: Any, bias: Tensor | None, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.linear, out, x, weight, bias, rows)
+
+    def rotary(self, q: Tensor, k: Tensor, positions: Tensor, table: Any, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.rotary, q, k, positions, table, rows)
+
+    def silu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.silu_mul, out, gate_up, rows)
+
+    def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.gather_rows, out, x, index, rows)
+
+    def pack_linear(self, blocks: Sequence[WeightBlocks]) -> Any:
+        """Handed through."""
+        return self.inner.pack_linear(blocks)
+
+    def pack_embedding(self, blocks: WeightBlocks) -> Any:
+        """Handed through."""
+        return self.inner.pack_embedding(blocks)
+
+    def pack_vector(self, blocks: Sequence[WeightBlocks]) -> Tensor:
+        """Handed through."""
+        return self.inner.pack_vector(blocks)
+
+    def rotary_table(self, config: Any, max_positions: int) -> Any:
+        """Handed through."""
+        return self.inner.rotary_table(config, max_positions)
+
+    def uniforms(
+        self, seeds: np.ndarray, positions: np.ndarray, choices: np.ndarray, purpose: int
+    ) -> np.ndarray:
+        """Handed through."""
+        return self.inner.uniforms(seeds, positions, choices, purpose)
+
+    def sample(self, logits: Tensor, inputs: SamplingInputs) -> SamplingOutputs:
+        """Handed through."""
+        return self.inner.sample(logits, inputs)
+
+    def logprobs(self, logits: Tensor, inputs: LogprobInputs) -> LogprobOutputs:
+        """Handed through."""
+        return self.inner.logprobs(logits, inputs)
+
+
+class RecordingAttention(Attention):
+    """Executes with another attention, and records what it does to caches and buffers."""
+
+    def __init__(self, inner: Attention, record: Record) -> None:
+        super().__init__(inner.options)
+        self.inner = inner
+        self.record = record
+
+    def prepare(self, batch: AttentionBatch) -> None:
+        """Recorded: what it leaves in `batch.prepared` must be read from there when replayed."""
+        self.record.run(self.inner.prepare, batch)
+
+    def write(self, cache: Any, k: Tensor, v: Tensor, batch: AttentionBatch) -> None:
+        """Recorded."""
+        self.record.run(self.inner.write, cache, k, v, batch)
+
+    def forward(
+        self, out: Tensor, q: Tensor, cache: Any, spec: AttentionSpec, batch: AttentionBatch
+    ) -> None:
+        """Recorded."""
+        self.record.run(self.inner.forward, out, q, cache, spec, batch)
+
+    def bytes_per_block(self, spec: CacheSpec, block_size: int) -> int:
+        """Handed through."""
+        return self.inner.bytes_per_block(spec, block_size)
+
+    def allocate(self, spec: CacheSpec, num_blocks: int, block_size: int) -> Any:
+        """Handed through."""
+        return self.inner.allocate(spec, num_blocks, block_size)

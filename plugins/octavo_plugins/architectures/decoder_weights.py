@@ -1,0 +1,131 @@
+"""Which checkpoint tensors make which parameters of a Llama-like decoder, and one layer's share.
+
+Knows Hugging Face's tensor names and shapes. Does not know files, block types or arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from octavo.interfaces.architecture import ParameterSpec
+from octavo.interfaces.attention import AttentionSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from octavo_plugins.architectures.decoder_config import Bias, DecoderConfig
+
+EMBEDDING = "embedding"
+FINAL_NORM = "final_norm"
+HEAD = "head"
+#: the parameters of a layer; each is loaded as `layers.<number>.<name>`
+PARAMETERS = (
+    "input_norm",
+    "qkv",
+    "qkv_bias",
+    "q_norm",
+    "k_norm",
+    "output",
+    "output_bias",
+    "post_norm",
+    "gate_up",
+    "gate_up_bias",
+    "down",
+    "down_bias",
+)
+
+
+@dataclass(slots=True)
+class Layer:
+    """One layer, ready to run: its packed weights and how it attends."""
+
+    attention: AttentionSpec
+    has_rotary: bool
+    input_norm: Tensor  # [hidden]
+    qkv: Any  # [(heads + 2 * kv_heads) * head_dim, hidden]
+    qkv_bias: Tensor | None
+    q_norm: Tensor | None  # [head_dim]
+    k_norm: Tensor | None  # [head_dim]
+    output: Any  # [hidden, heads * head_dim]
+    output_bias: Tensor | None
+    post_norm: Tensor  # [hidden]
+    gate_up: Any  # [2 * intermediate, hidden]
+    gate_up_bias: Tensor | None
+    down: Any  # [hidden, intermediate]
+    down_bias: Tensor | None
+    next_norm: Tensor  # [hidden]: the next layer's input norm, or the final norm
+
+
+def decoder_parameters(config: DecoderConfig) -> Iterator[ParameterSpec]:
+    """Yield every parameter; q, k and v are one linear, and so are gate and up."""
+    hidden = config.hidden_size
+    vocabulary = (config.vocab_size, hidden)
+    yield ParameterSpec(EMBEDDING, "embedding", ("model.embed_tokens.weight",), (vocabulary,))
+    for layer in range(config.num_layers):
+        yield from _layer_parameters(config, layer)
+    yield ParameterSpec(FINAL_NORM, "vector", ("model.norm.weight",), ((hidden,),))
+    if not config.is_tied:
+        yield ParameterSpec(HEAD, "linear", ("lm_head.weight",), (vocabulary,))
+
+
+def build_layer(config: DecoderConfig, weights: Mapping[str, Any], layer: int) -> Layer:
+    """Return layer number `layer` with its weights; a parameter that was not loaded is None."""
+    spec = AttentionSpec(
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        scale=config.head_dim**-0.5,
+        window=config.windows[layer],
+    )
+    is_last = layer + 1 == config.num_layers
+    loaded: dict[str, Any] = {name: weights.get(f"layers.{layer}.{name}") for name in PARAMETERS}
+    return Layer(
+        attention=spec,
+        has_rotary=config.has_rotary[layer],
+        next_norm=weights[FINAL_NORM if is_last else f"layers.{layer + 1}.input_norm"],
+        **loaded,
+    )
+
+
+def _layer_parameters(config: DecoderConfig, layer: int) -> Iterator[ParameterSpec]:
+    prefix = f"model.layers.{layer}."
+    name = f"layers.{layer}."
+    hidden, intermediate = config.hidden_size, config.intermediate_size
+    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+
+    def norm(parameter: str, source: str, size: int) -> ParameterSpec:
+        return ParameterSpec(name + parameter, "vector", (f"{prefix}{source}.weight",), ((size,),))
+
+    def linear(
+        parameter: str, sources: dict[str, int], columns: int, bias: Bias
+    ) -> Iterator[ParameterSpec]:
+        modules, rows = [prefix + source for source in sources], list(sources.values())
+        yield ParameterSpec(
+            name + parameter,
+            "linear",
+            tuple(f"{module}.weight" for module in modules),
+            tuple((count, columns) for count in rows),
+        )
+        if bias != "no":
+            yield ParameterSpec(
+                f"{name}{parameter}_bias",
+                "vector",
+                tuple(f"{module}.bias" for module in modules),
+                tuple((count,) for count in rows),
+                is_optional=bias == "maybe",
+            )
+
+    yield norm("input_norm", "input_layernorm", hidden)
+    qkv = {"self_attn.q_proj": heads, "self_attn.k_proj": kv_heads, "self_attn.v_proj": kv_heads}
+    yield from linear("qkv", qkv, hidden, config.qkv_bias)
+    if config.has_qk_norm:
+        yield norm("q_norm", "self_attn.q_norm", config.head_dim)
+        yield norm("k_norm", "self_attn.k_norm", config.head_dim)
+    yield from linear("output", {"self_attn.o_proj": hidden}, heads, config.output_bias)
+    yield norm("post_norm", "post_attention_layernorm", hidden)
+    gate_up = {"mlp.gate_proj": intermediate, "mlp.up_proj": intermediate}
+    yield from linear("gate_up", gate_up, hidden, config.mlp_bias)
+    yield from linear("down", {"mlp.down_proj": hidden}, intermediate, config.mlp_bias)

@@ -1,0 +1,182 @@
+"""Llama and its relatives: Mistral, Qwen 2, 2.5 and 3, SmolLM 2 and 3.
+
+One forward pass serves them all; what sets them apart (biases, norms of queries and keys,
+windows, layers without rotary embedding, the rotary table) is decided before the first step.
+
+Knows the order of operations. Does not know how any of them is computed, how many rows are
+live, or what a request is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from octavo.interfaces.architecture import Architecture
+from octavo.interfaces.attention import CacheSpec
+from octavo_plugins.architectures.decoder_config import (
+    FAMILIES,
+    DecoderConfig,
+    read_decoder_config,
+)
+from octavo_plugins.architectures.decoder_weights import (
+    EMBEDDING,
+    HEAD,
+    Layer,
+    build_layer,
+    decoder_parameters,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from octavo.interfaces.architecture import ParameterSpec, StepBuffers
+    from octavo.interfaces.attention import Attention
+    from octavo.interfaces.ops import Count, OpSet
+
+
+@dataclass(slots=True)
+class Work:
+    """The buffers between operations, shared by all layers; q, k and v are views of `qkv`."""
+
+    residual: Tensor  # [max_tokens, hidden]: the stream that every layer adds to
+    delta: Tensor  # [max_tokens, hidden]: what half a layer adds to the stream
+    qkv: Tensor  # [max_tokens, (heads + 2 * kv_heads) * head_dim]
+    q: Tensor  # [max_tokens, heads, head_dim]
+    k: Tensor  # [max_tokens, kv_heads, head_dim]
+    v: Tensor  # [max_tokens, kv_heads, head_dim]
+    attended: Tensor  # [max_tokens, heads, head_dim]
+    attended_flat: Tensor  # the same memory as [max_tokens, heads * head_dim]
+    gate_up: Tensor  # [max_tokens, 2 * intermediate]
+    activated: Tensor  # [max_tokens, intermediate]
+    gathered: Tensor  # [max_rows, hidden]
+
+
+class Llama(Architecture):
+    """A decoder of pre-normed attention and gated MLP layers."""
+
+    served = tuple(FAMILIES)
+
+    _layers: list[Layer]
+    _work: Work
+    _table: Any
+    _embedding: Any
+    _head: Any
+
+    def __init__(self, config: Mapping[str, Any], ops: OpSet, attention: Attention) -> None:
+        super().__init__(config, ops, attention)
+        self.shape: DecoderConfig = read_decoder_config(config)
+        if self.shape.is_tied:
+            # some checkpoints store the tied matrix a second time
+            self.ignored = (*self.ignored, "lm_head.weight")
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the number of logits."""
+        return self.shape.vocab_size
+
+    @property
+    def hidden_size(self) -> int:
+        """Return the width of a hidden state."""
+        return self.shape.hidden_size
+
+    @property
+    def max_positions(self) -> int:
+        """Return the longest context that config and rope scaling allow."""
+        return self.shape.max_positions
+
+    def parameters(self) -> Sequence[ParameterSpec]:
+        """Return all parameters, in the order of the forward pass."""
+        return list(decoder_parameters(self.shape))
+
+    def cache_specs(self) -> Sequence[CacheSpec]:
+        """Return what each layer caches: keys and values of its kv heads."""
+        shape = self.shape
+        spec = CacheSpec(shape.num_kv_heads, shape.head_dim, self.ops.activation_dtype)
+        return [spec] * shape.num_layers
+
+    def prepare(self, max_tokens: int, max_rows: int, max_positions: int) -> None:
+        """Make the rotary table and the working buffers, and bind each layer to its weights."""
+        shape = self.shape
+        self._table = self.ops.rotary_table(shape.rotary, max_positions)
+        self._work = _make_work(
+            shape, getattr(torch, self.ops.activation_dtype), max_tokens, max_rows
+        )
+        self._layers = [build_layer(shape, self.weights, i) for i in range(shape.num_layers)]
+        self._embedding = self.weights[EMBEDDING]
+        self._head = self.weights[EMBEDDING if shape.is_tied else HEAD]
+
+    def forward(self, step: StepBuffers) -> None:
+        """From step.token_ids to step.hidden, through all layers."""
+        ops, eps, rows = self.ops, self.shape.norm_eps, step.num_tokens
+        residual, delta = self._work.residual, self._work.delta
+        # Each half of a layer reads the normed stream and leaves what it adds in `delta`; adding
+        # that and norming the sum for the next half is one operation. The last of these is the
+        # final norm, so the normed stream lives in step.hidden throughout.
+        normed = step.hidden
+        self.attention.prepare(step.attention)
+        ops.embedding(residual, step.token_ids, self._embedding, rows)
+        ops.rms_norm(normed, residual, self._layers[0].input_norm, eps, rows)
+        for layer, cache in zip(self._layers, step.caches, strict=True):
+            self._attend(layer, cache, step)
+            ops.add_rms_norm(normed, residual, delta, layer.post_norm, eps, rows)
+            self._transform(layer, normed, rows)
+            ops.add_rms_norm(normed, residual, delta, layer.next_norm, eps, rows)
+
+    def _attend(self, layer: Layer, cache: Any, step: StepBuffers) -> None:
+        """Leave in `delta` what tokens learn from those before them."""
+        ops, work, rows = self.ops, self._work, step.num_tokens
+        ops.linear(work.qkv, step.hidden, layer.qkv, layer.qkv_bias, rows)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            ops.rms_norm(work.q, work.q, layer.q_norm, self.shape.norm_eps, rows)
+            ops.rms_norm(work.k, work.k, layer.k_norm, self.shape.norm_eps, rows)
+        if layer.has_rotary:
+            ops.rotary(work.q, work.k, step.positions, self._table, rows)
+        self.attention.write(cache, work.k, work.v, step.attention)
+        self.attention.forward(work.attended, work.q, cache, layer.attention, step.attention)
+        ops.linear(work.delta, work.attended_flat, layer.output, layer.output_bias, rows)
+
+    def _transform(self, layer: Layer, normed: Tensor, rows: Count) -> None:
+        """Leave in `delta` what the gated MLP makes of each token on its own."""
+        ops, work = self.ops, self._work
+        ops.linear(work.gate_up, normed, layer.gate_up, layer.gate_up_bias, rows)
+        ops.silu_mul(work.activated, work.gate_up, rows)
+        ops.linear(work.delta, work.activated, layer.down, layer.down_bias, rows)
+
+    def project(self, out: Tensor, hidden: Tensor, rows: Count) -> None:
+        """Write logits: out = head(hidden).  hidden: [cap, hidden], out: [cap, vocab]."""
+        self.ops.linear(out, hidden, self._head, None, rows)
+
+    def logits(self, step: StepBuffers) -> None:
+        """Gather step.hidden at step.logit_rows and project into step.logits."""
+        gathered = self._work.gathered
+        self.ops.gather_rows(gathered, step.hidden, step.logit_rows, step.num_rows)
+        self.project(step.logits, gathered, step.num_rows)
+
+
+def _make_work(shape: DecoderConfig, dtype: torch.dtype, max_tokens: int, max_rows: int) -> Work:
+    def buffer(*size: int) -> Tensor:
+        # zeros, so that a kernel that works in whole tiles of rows never meets a NaN
+        return torch.zeros(size, dtype=dtype)
+
+    heads, kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
+    qkv = buffer(max_tokens, (heads + 2 * kv_heads) * head_dim)
+    by_head = qkv.view(max_tokens, heads + 2 * kv_heads, head_dim)
+    attended = buffer(max_tokens, heads, head_dim)
+    return Work(
+        residual=buffer(max_tokens, shape.hidden_size),
+        delta=buffer(max_tokens, shape.hidden_size),
+        qkv=qkv,
+        q=by_head[:, :heads],
+        k=by_head[:, heads : heads + kv_heads],
+        v=by_head[:, heads + kv_heads :],
+        attended=attended,
+        attended_flat=attended.view(max_tokens, heads * head_dim),
+        gate_up=buffer(max_tokens, 2 * shape.intermediate_size),
+        activated=buffer(max_tokens, shape.intermediate_size),
+        gathered=buffer(max_rows, shape.hidden_size),
+    )
