@@ -58,7 +58,7 @@ class StepBudget:
         if limit is None or costs.per_token_ms <= 0:
             return self.num_tokens
         left_ms = limit - costs.predict_ms(self.used_tokens, self.num_seqs + 1)
-        room = int(left_ms / costs.per_token_ms)
+        room = int(left_ms / costs.per_token_ms + 1e-6)
         if self.used_tokens <= self.num_seqs:
             room = max(room, self._limits.block_size)
         return max(0, min(self.num_tokens, room))
