@@ -126,11 +126,16 @@ def discovery_settings(plugins: PluginsConfig, environ: Mapping[str, str]) -> Di
     )
 
 
-def plugins_section(layer: Layer) -> PluginsConfig:
-    """Return only the section that says which plugins to load. Raises ConfigError."""
-    section = _section("plugins", layer)
-    assert isinstance(section, PluginsConfig)  # noqa: S101 - the schema says so
-    return section
+def catalogue_for(
+    *,
+    file: str | Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Catalogue:
+    """Discover plugins as the settings say, and resolve nothing else. Raises ConfigError."""
+    plugins = _section("plugins", read_layers(file, flags, None, environ))
+    assert isinstance(plugins, PluginsConfig)  # noqa: S101 - the schema says so
+    return build_catalogue(discovery_settings(plugins, environ))
 
 
 def _section(name: str, layer: Layer) -> Section:

@@ -1,0 +1,81 @@
+"""The `octavo` command itself: find the subcommand, parse, run, and print errors in one way.
+
+Knows the names of subcommands. Imports only the one that runs; each is a module with
+`add_arguments(parser)` and `run(args) -> int`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from octavo.errors import ConfigError, OctavoError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "serve": "serve models over HTTP, with OpenAI's API",
+        "chat": "talk to a model in the terminal",
+        "complete": "continue a prompt and print what comes",
+        "bench": "measure latency and throughput against this machine's limits",
+        "plugins": "list components, show one, or say why one is not there",
+        "explain": "show every setting and choice, and where each comes from",
+        "collect-env": "print what a bug report should say about this machine",
+    }
+)
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 2 for wrong settings, 1 for other failures."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+    except OctavoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    first, rest = (words[0], words[1:]) if words else ("--help", [])
+    if first in {"--help", "-h", "help"}:
+        print(_usage())
+        return 0
+    if first in {"--version", "-V", "version"}:
+        from octavo import __version__
+
+        print(f"octavo {__version__}")
+        return 0
+    if first not in COMMANDS:
+        headline = f"unknown command '{first}'"
+        raise ConfigError(
+            headline, did_you_mean(first, COMMANDS), f"commands: {', '.join(COMMANDS)}"
+        )
+    from octavo.config.flags import Parser
+
+    module = importlib.import_module(f"octavo.cli.{first.replace('-', '_')}")
+    parser = Parser(prog=f"octavo {first}", description=COMMANDS[first])
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(rest))
+    return code
+
+
+def _usage() -> str:
+    width = max(len(name) for name in COMMANDS)
+    lines = [f"  {name:{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        ["usage: octavo COMMAND ...", "", *lines, "", "octavo COMMAND --help shows its flags"]
+    )

@@ -1,0 +1,219 @@
+"""`octavo plugins`: list what is there, show one component, say why something is not there.
+
+Reads declarations only: no component is imported, except an options model to show its fields.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from octavo.config.auto import AutoContext, table_of_reasons
+from octavo.config.explain import columns
+from octavo.config.flags import add_config_arguments, flags_of
+from octavo.config.resolve import catalogue_for, resolve
+from octavo.config.schema import EngineConfig, ModelConfig
+from octavo.errors import ConfigError, PluginError, UnknownComponentError, did_you_mean
+from octavo.plugin.build import load_options
+from octavo.plugin.kinds import KINDS
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from octavo.plugin.catalogue import Catalogue, Entry
+    from octavo.plugin.discovery import PluginRecord
+
+ACTIONS = {
+    "list": "every component, and the state of every plugin",
+    "info": "one component: who provides it, its target, its options",
+    "why": "why a component or a plugin is there or not, and how `auto` chooses",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the action, what it is about, and the flags that say which plugins to load."""
+    width = max(map(len, ACTIONS))
+    parser.epilog = "actions:\n" + "\n".join(f"  {a:{width}}  {t}" for a, t in ACTIONS.items())
+    parser.formatter_class = _raw_epilog()
+    parser.add_argument("action", choices=ACTIONS, metavar=f"{{{','.join(ACTIONS)}}}")
+    parser.add_argument("name", nargs="?", help="KIND, NAME or KIND:NAME")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_config_arguments(parser, sections=("plugins",), models=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do the action. Exit code 1 when two plugins conflict or nothing has the name."""
+    catalogue = catalogue_for(file=vars(args).get("config.config"), flags=flags_of(args))
+    if args.action == "list":
+        return _list(catalogue, args.name, as_json=args.json)
+    if args.name is None:
+        headline = f"octavo plugins {args.action}: of what?"
+        raise ConfigError(headline, "give KIND, NAME or KIND:NAME; `octavo plugins list` has them")
+    if args.action == "info":
+        return _info(catalogue, args.name, as_json=args.json)
+    return _why(catalogue, args)
+
+
+def _list(catalogue: Catalogue, kind: str | None, *, as_json: bool) -> int:
+    if kind is not None and kind not in KINDS:
+        headline = f"unknown kind '{kind}'"
+        raise UnknownComponentError(
+            headline, did_you_mean(kind, KINDS), f"kinds: {', '.join(KINDS)}"
+        )
+    entries = [entry for one in KINDS if kind in {None, one} for entry in catalogue.all(one)]
+    conflicts = list(catalogue.conflicts.values())
+    if as_json:
+        data = {
+            "plugins": [_plugin_data(record) for record in catalogue.plugins],
+            "components": [_component_data(entry) for entry in entries],
+            "conflicts": [str(conflict) for conflict in conflicts],
+        }
+        print(json.dumps(data, indent=2))
+    else:
+        rows = [("KIND", "NAME", "PROVIDER", "SUMMARY")]
+        rows += [(one.kind, one.name, one.provider, one.component.summary) for one in entries]
+        print("\n".join([*columns(rows), "", *_plugin_lines(catalogue)]))
+        for conflict in conflicts:
+            print(f"\n{conflict}")
+    return 1 if conflicts else 0
+
+
+def _plugin_lines(catalogue: Catalogue) -> Iterator[str]:
+    """Yield a line for each distribution that is whole, and one for each plugin that is not."""
+    active: dict[str, int] = {}
+    for record in catalogue.plugins:
+        if record.state == "active":
+            active[record.provider] = active.get(record.provider, 0) + 1
+    yield "plugins"
+    for provider, count in active.items():
+        yield f"  active    {provider}" + (f" ({count} entry points)" if count > 1 else "")
+    for record in catalogue.plugins:
+        if record.state != "active":
+            yield f"  {record.state:8}  {record.provider} ({record.name}): {record.reason}"
+
+
+def _info(catalogue: Catalogue, name: str, *, as_json: bool) -> int:
+    found = _find(catalogue, name)
+    if as_json:
+        data = [
+            {**_component_data(entry), "options-schema": load_options(entry).model_json_schema()}
+            for entry in found
+        ]
+        print(json.dumps(data, indent=2))
+        return 0
+    print("\n\n".join("\n".join(_describe(entry)) for entry in found))
+    return 0
+
+
+def _describe(entry: Entry) -> Iterator[str]:
+    component = entry.component
+    yield f"{entry.kind} '{entry.name}': {component.summary or '(no summary)'}"
+    facts = [
+        ("provider", entry.provider),
+        ("target", entry.target),
+        ("offers", ", ".join(sorted(component.offers))),
+        ("requires", ", ".join(component.requires)),
+        ("replaces", component.replaces or ""),
+    ]
+    yield from (f"  {row}" for row in columns([fact for fact in facts if fact[1]]))
+    model = load_options(entry)
+    if not model.model_fields:
+        yield "  no options"
+        return
+    yield "  options"
+    rows = []
+    for key, field in model.model_fields.items():
+        default = "required" if field.is_required() else f"default {field.default}"
+        rows.append((f"{field.alias or key}", default, field.description or ""))
+    yield from (f"    {row}" for row in columns(rows))
+
+
+def _why(catalogue: Catalogue, args: argparse.Namespace) -> int:
+    name: str = args.name
+    if name in KINDS:
+        return _why_kind(catalogue, args)
+    records = [one for one in catalogue.plugins if name in {one.distribution, one.name, one.key}]
+    if records:
+        lines = {f"{one.provider} ({one.name}): {_state(one)}" for one in records}
+        return _say(sorted(lines), as_json=args.json)
+    catalogue.check()
+    found = _find(catalogue, name)
+    lines_of = [
+        f"{entry.kind} '{entry.name}' is there: {entry.provider} provides it" for entry in found
+    ]
+    return _say(lines_of, as_json=args.json)
+
+
+def _why_kind(catalogue: Catalogue, args: argparse.Namespace) -> int:
+    """Say what is chosen of a kind with these settings, and what `auto` thinks of each."""
+    kind = args.name
+    try:
+        config = resolve(catalogue, file=vars(args).get("config.config"), flags=flags_of(args))
+    except PluginError as error:
+        chosen, context = None, AutoContext(engine=EngineConfig(), model=ModelConfig(), chosen={})
+        lines = [*str(error).splitlines()]
+    else:
+        chosen = config.chosen.get(kind)
+        context = AutoContext(engine=config.engine, model=config.model, chosen=config.chosen)
+        every = [chosen] if chosen else config.active[kind]
+        lines = [f"{kind} '{one.name}' is in use: {one.why}" for one in every]
+    for name, reasons in table_of_reasons(catalogue, kind, context).items():
+        lines.append(f"{name}: {'; '.join(reasons) if reasons else 'nothing speaks against it'}")
+    return _say(lines, as_json=args.json)
+
+
+def _say(lines: list[str], *, as_json: bool) -> int:
+    print(json.dumps({"why": lines}, indent=2) if as_json else "\n".join(lines))
+    return 0
+
+
+def _state(record: PluginRecord) -> str:
+    if record.state != "active":
+        return f"{record.state}: {record.reason}"
+    names = ", ".join(f"{kind} '{component.name}'" for kind, component in record.components)
+    return f"active: declares {names}" if names else "active: declares nothing"
+
+
+def _find(catalogue: Catalogue, name: str) -> list[Entry]:
+    """Return the components meant by NAME or KIND:NAME. Raises UnknownComponentError."""
+    kind, _, rest = name.rpartition(":")
+    if kind:
+        return [catalogue.get(kind, rest, "octavo plugins")]
+    found = [table[rest] for table in catalogue.entries.values() if rest in table]
+    if found:
+        return found
+    names = {one for table in catalogue.entries.values() for one in table}
+    broken = [f"not loaded: {one.provider}: {one.reason}" for one in catalogue.broken]
+    headline = f"no component is called '{rest}'"
+    raise UnknownComponentError(
+        headline, did_you_mean(rest, names), *broken, "octavo plugins list shows all"
+    )
+
+
+def _plugin_data(record: PluginRecord) -> dict[str, Any]:
+    keys = ("name", "distribution", "version", "value", "origin", "state", "reason")
+    return {key: getattr(record, key) for key in keys}
+
+
+def _component_data(entry: Entry) -> dict[str, Any]:
+    component = entry.component
+    return {
+        "kind": entry.kind,
+        "name": entry.name,
+        "provider": entry.provider,
+        "target": entry.target,
+        "options": entry.options_target,
+        "summary": component.summary,
+        "offers": sorted(component.offers),
+        "requires": list(component.requires),
+        "replaces": component.replaces,
+        "api": component.api,
+        "rank": component.rank,
+    }
+
+
+def _raw_epilog() -> type[argparse.HelpFormatter]:
+    import argparse
+
+    return argparse.RawDescriptionHelpFormatter
