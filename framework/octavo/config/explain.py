@@ -1,0 +1,112 @@
+"""Say in text what a config holds: every setting and choice, and where it comes from.
+
+Knows a ResolvedConfig. Does not know how to print.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from octavo.config.fields import SETTINGS
+from octavo.plugin.build import validate_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from octavo.config.resolved import ResolvedComponent, ResolvedConfig
+
+HIDDEN = "(hidden)"
+
+
+def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
+    """Return the settings with their origins, then each kind with what was chosen and why.
+
+    Settings that are defaults are left out unless `show_all`. Imports the options models.
+    """
+    lines = ["settings" if show_all else "settings (other than defaults; --all shows every one)"]
+    rows = [
+        (f"{setting.section}.{setting.key}", _text(value), origin)
+        for setting, value, origin in _settings(config)
+        if show_all or origin != "default"
+    ]
+    lines += [f"  {row}" for row in columns(rows)] or ["  none"]
+    lines += ["", "components"]
+    lines += [f"  {row}" for row in columns(_choices(config))]
+    for one in components(config):
+        options = effective_options(one)
+        if options:
+            lines += ["", f"options of {one.kind} '{one.name}'"]
+            origins = (_option_origin(config, one, key) for key in options)
+            rows = [
+                (key, _text(value), origin)
+                for (key, value), origin in zip(options.items(), origins, strict=True)
+            ]
+            lines += [f"  {row}" for row in columns(rows)]
+    return "\n".join(lines)
+
+
+def as_data(config: ResolvedConfig) -> dict[str, Any]:
+    """Return the config as plain data, with keys hidden and every option filled in."""
+    data: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
+    data["server"]["api-key"] = [HIDDEN for _ in config.server.api_key]
+    for one in config.chosen.values():
+        data["chosen"][one.kind]["options"] = effective_options(one)
+    for kind, every in config.active.items():
+        for index, one in enumerate(every):
+            data["active"][kind][index]["options"] = effective_options(one)
+    return data
+
+
+def components(config: ResolvedConfig) -> list[ResolvedComponent]:
+    """Return every component in use."""
+    return [*config.chosen.values(), *(one for every in config.active.values() for one in every)]
+
+
+def effective_options(one: ResolvedComponent) -> dict[str, Any]:
+    """Return a component's options with the defaults filled in.
+
+    Raises PluginBrokenError when its options model cannot be imported.
+    """
+    return validate_options(one, one.options).model_dump(mode="json", by_alias=True)
+
+
+def columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Align rows of equal length into lines."""
+    table = list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+
+
+def _settings(config: ResolvedConfig) -> Iterable[tuple[Any, Any, str]]:
+    for setting in SETTINGS.values():
+        value = getattr(getattr(config, setting.section), setting.key.replace("-", "_"))
+        if setting.key == "api-key":
+            value = tuple(HIDDEN for _ in value)
+        yield setting, value, config.origins.get(f"{setting.section}.{setting.key}", "default")
+
+
+def _option_origin(config: ResolvedConfig, one: ResolvedComponent, key: str) -> str:
+    for path in (f"{one.kind}.{key}", f"{one.kind}.{one.name}.{key}"):
+        if path in config.origins:
+            return config.origins[path]
+    return "default"
+
+
+def _choices(config: ResolvedConfig) -> Iterable[tuple[str, ...]]:
+    """Yield a row for each component in use, with the kind's name on its first."""
+    last = ""
+    for one in components(config):
+        kind = "" if one.kind == last else one.kind
+        yield kind, one.name, one.provider, one.why, one.target
+        last = one.kind
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
