@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE_NAME = "generation_config.json"
 #: what `generation_config=` may say beside a folder: follow the model's file, or don't
 AUTO = "auto"
-OFF = ("vllm", "off")
+OFF = ("none", "vllm")
 _SAMPLING_NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -45,7 +45,7 @@ class GenerationDefaults:
 def load_generation_defaults(model_path: Path, choice: str = AUTO) -> GenerationDefaults:
     """Return the defaults of a model (a folder, or a file inside one).
 
-    `choice` is "auto" (the model's file), "vllm" or "off" (Octavo's own defaults; ids that end a
+    `choice` is "auto" (the model's file), "none" or "vllm" (Octavo's own defaults; ids that end a
     text are read all the same), or a folder that holds the file. Raises ModelLoadError for a
     file that is wrong, ConfigError for a folder without one.
     """

@@ -6,6 +6,7 @@ templates, or the engine itself; imports neither torch nor transformers.
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ class Preprocessor:
         self.tokenizer = tokenizer
         self.info = info
         self.defaults = defaults or GenerationDefaults()
-        self._seeds = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311 - sampling noise, no secret
+        self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
         ends = tokenizer.eos_token_ids | set(self.defaults.eos_token_ids)
         self.eos_token_ids = tuple(sorted(i for i in ends if i < info.vocab_size))
 
@@ -152,7 +153,10 @@ class Preprocessor:
 def _choices(base: EngineRequest) -> list[EngineRequest]:
     """Return one request a choice. Prompt logprobs are the same for all: one computes them."""
     params = base.params
-    others = params if params.prompt_logprobs is None else replace(params, prompt_logprobs=None)
+    others = params
+    if params.prompt_logprobs is not None and params.n > 1:
+        others = copy.copy(params)
+        others.prompt_logprobs = None
     return [
         replace(
             base,

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from octavo.engine.messages import EngineInfo
+from octavo.errors import RequestError, UnsupportedError
+from octavo.frontend.generation_config import GenerationDefaults
+from octavo.frontend.preprocess import Call, Preprocessor
+from octavo.sampling_params import SamplingParams
+from scripted import BOS, END_OF_TURN, EOS, VOCAB_SIZE, BytesTokenizer
+
+INFO = EngineInfo(VOCAB_SIZE, max_model_len=64, capacity_tokens=4096)
+
+
+def _prepare(prompt="hi", params=None, *, info=INFO, defaults=None, seed=7, **call):
+    preprocessor = Preprocessor(BytesTokenizer(), info, defaults, seed=seed)
+    params = params or SamplingParams(max_tokens=8)
+    return preprocessor.prepare(
+        Call(request_id="r", prompt=prompt, params=params, arrival_s=1.5, **call)
+    )
+
+
+def _refusal(*args, **kwargs):
+    with pytest.raises(RequestError) as caught:
+        _prepare(*args, **kwargs)
+    assert isinstance(caught.value, ValueError)
+    return caught.value
+
+
+def test_forms_of_a_prompt():
+    assert _prepare("hi").prompt_token_ids == [104, 105]
+    assert _prepare("hi").prompt == "hi"
+    assert _prepare([104, 105]).prompt_token_ids == [104, 105]
+    assert _prepare([104, 105]).prompt is None
+    assert _prepare(np.array([104, 105])).prompt_token_ids == [104, 105]
+    assert _prepare({"prompt": "hi"}).prompt_token_ids == [104, 105]
+    both = _prepare({"prompt": "hi", "prompt_token_ids": [1]})
+    assert (both.prompt, both.prompt_token_ids) == ("hi", [1])
+
+
+@pytest.mark.parametrize(
+    "prompt", [3, None, ["a", "b"], [1.5], [True], b"hi", {}, {"prompt": 3}, {"text": "hi"},
+               {"prompt": "hi", "cache_salt": ""}, {"prompt": "hi", "multi_modal_data": {}}],
+)  # fmt: skip
+def test_other_forms_are_refused(prompt):
+    assert _refusal(prompt).param in ("prompt", "cache_salt")
+
+
+def test_one_engine_request_a_choice_with_all_that_the_engine_needs():
+    params = SamplingParams(n=3, max_tokens=8, seed=-5, prompt_logprobs=1, logprobs=0)
+    prompt = {"prompt": "hi", "cache_salt": "pepper"}
+    call = _prepare(prompt, params, priority=4, metadata={"tenant": "a"})
+    assert [r.request_id for r in call.requests] == ["r-0", "r-1", "r-2"]
+    assert [r.choice for r in call.requests] == [0, 1, 2]
+    first = call.requests[0]
+    assert (first.max_tokens, first.priority, first.cache_salt) == (8, 4, "pepper")
+    assert (first.arrival_s, first.eos_token_ids) == (1.5, (EOS,))
+    assert {r.seed for r in call.requests} == {2**64 - 5}
+    assert first.metadata == {"tenant": "a"}
+    assert first.metadata is not call.requests[1].metadata
+    # the same for all choices, so only one computes them
+    assert [r.params.prompt_logprobs for r in call.requests] == [1, None, None]
+    assert [r.params.logprobs for r in call.requests] == [0, 0, 0]
+
+
+def test_special_tokens_are_added_unless_told_not_to():
+    preprocessor = Preprocessor(BytesTokenizer(adds_bos=True), INFO)
+    call = Call(request_id="r", prompt="", params=SamplingParams(), arrival_s=0)
+    assert preprocessor.prepare(call).prompt_token_ids == [BOS]
+    with pytest.raises(RequestError, match="the prompt is empty"):
+        preprocessor.prepare(replace(call, add_special_tokens=False))
+
+
+@pytest.mark.parametrize("prompt", ["", [], {"prompt": ""}, {"prompt_token_ids": []}])
+def test_B80_prompt_without_tokens_is_refused(prompt):
+    error = _refusal(prompt)
+    assert error.param == "prompt"
+    assert "the prompt is empty" in str(error)
+
+
+def test_B01_prompt_longer_than_the_context():
+    error = _refusal([1] * 100, SamplingParams(max_tokens=None))
+    assert str(error) == (
+        "This model's maximum context length is 64 tokens. However, you requested at least 101 "
+        "tokens (100 in the prompt, at least 1 for the completion).\n"
+        "  shorten the prompt"
+    )
+    assert error.param == "prompt"
+
+
+def test_B01_prompt_and_max_tokens_longer_than_the_context():
+    error = _refusal([1] * 10, SamplingParams(max_tokens=60))
+    assert str(error) == (
+        "This model's maximum context length is 64 tokens. However, you requested 70 tokens "
+        "(10 in the prompt, 60 for the completion).\n"
+        "  shorten the prompt, or ask for max_tokens of at most 54"
+    )
+    assert error.param == "max_tokens"
+
+
+def test_B01_prompt_exactly_at_the_limit_is_refused_and_one_below_gives_one_token():
+    error = _refusal([1] * 64, SamplingParams(max_tokens=None))
+    assert "maximum context length is 64 tokens" in str(error)
+    assert "64 in the prompt" in str(error)
+    call = _prepare([1] * 63, SamplingParams(max_tokens=None))
+    assert call.requests[0].max_tokens == 1
+    scored = SamplingParams(max_tokens=0, prompt_logprobs=1)
+    assert _prepare([1] * 64, scored).requests[0].max_tokens == 0  # nothing is generated
+
+
+def test_B103_request_that_the_cache_can_never_hold_names_both_numbers():
+    info = replace(INFO, max_model_len=2048, capacity_tokens=624)
+    error = _refusal([1] * 900, SamplingParams(max_tokens=16), info=info)
+    assert error.headline == (
+        "this request needs KV cache for 916 tokens, but only 624 tokens are available"
+    )
+    assert _refusal([1] * 620, SamplingParams(max_tokens=16), info=info).param == "max_tokens"
+    # without a wish of its own a request gets what fits
+    call = _prepare([1] * 600, SamplingParams(max_tokens=None), info=info)
+    assert call.requests[0].max_tokens == 24
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("stop_token_ids", [VOCAB_SIZE]), ("stop_token_ids", [VOCAB_SIZE + 22]),
+        ("stop_token_ids", [3, -5]), ("allowed_token_ids", [-1]),
+        ("allowed_token_ids", [VOCAB_SIZE]), ("logit_bias", {VOCAB_SIZE: 1.0}),
+        ("logit_bias", {-1: 1.0}),
+    ],
+)  # fmt: skip
+def test_B75_ids_outside_the_vocabulary_are_refused_by_name(field, value):
+    error = _refusal("hi", SamplingParams(max_tokens=8, min_tokens=1, **{field: value}))
+    assert error.param == field
+    assert f"outside the vocabulary (0 to {VOCAB_SIZE - 1})" in str(error)
+
+
+def test_B75_last_id_of_the_vocabulary_is_good_and_the_prompt_is_checked_too():
+    _prepare("hi", SamplingParams(max_tokens=8, stop_token_ids=[0, VOCAB_SIZE - 1]))
+    assert _refusal([1, VOCAB_SIZE]).param == "prompt"
+    assert _refusal([1, -1]).param == "prompt"
+
+
+@pytest.mark.parametrize("field", ["logprobs", "prompt_logprobs"])
+def test_B154_more_logprobs_than_allowed_are_refused(field):
+    for value in (21, 1_000_000, -1):
+        error = _refusal("hi", SamplingParams(max_tokens=8, **{field: value}))
+        assert error.param == field
+        assert "at most 20 are allowed" in str(error)
+    _prepare("hi", SamplingParams(max_tokens=8, **{field: 20}))
+    unlimited = replace(INFO, max_logprobs=-1)
+    _prepare("hi", SamplingParams(max_tokens=8, **{field: -1}), info=unlimited)
+
+
+def test_B154_more_choices_than_allowed_are_refused():
+    with pytest.raises(ValueError, match="n must be between 1 and 128"):
+        SamplingParams(n=100_000)
+
+
+def test_B23_lone_surrogates_become_replacement_characters():
+    params = SamplingParams(max_tokens=8, stop=["x\ud83d", "ok"], bad_words=["\udc00"])
+    call = _prepare("abc \ud83d def", params)
+    assert call.prompt == "abc \ufffd def"
+    assert bytes(call.prompt_token_ids).decode() == "abc \ufffd def"
+    assert call.params.stop == ["x\ufffd", "ok"]
+    assert call.params.bad_words == ["\ufffd"]
+    assert params.stop == ["x\ud83d", "ok"]  # the caller's object is his
+    assert _prepare({"prompt": "\ud83d\ude00"}).prompt == "😀"  # a pair is a character
+
+
+def test_B81_all_ends_of_tokenizer_and_generation_config_reach_the_engine():
+    defaults = GenerationDefaults(eos_token_ids=(2, END_OF_TURN, VOCAB_SIZE + 5))
+    assert _prepare(defaults=defaults).requests[0].eos_token_ids == (2, EOS, END_OF_TURN)
+    ignoring = SamplingParams(max_tokens=8, ignore_eos=True)
+    assert _prepare("hi", ignoring, defaults=defaults).requests[0].eos_token_ids == ()
+
+
+def test_B144_max_new_tokens_of_the_model_is_a_default_and_no_ceiling():
+    defaults = GenerationDefaults(max_new_tokens=8)
+
+    def granted(max_tokens, prompt="hi", defaults=defaults):
+        params = SamplingParams(max_tokens=max_tokens)
+        return _prepare(prompt, params, defaults=defaults).requests[0].max_tokens
+
+    assert (granted(20), granted(None), granted(4)) == (20, 8, 4)
+    assert granted(None, defaults=GenerationDefaults()) == 62
+    assert granted(None, prompt=[1] * 60) == 4  # the context is a ceiling
+
+
+def test_B90_unseeded_requests_differ_and_leave_the_global_generators_alone():
+    random.seed(3)
+    np.random.seed(3)  # noqa: NPY002 - the global generator is what this test is about
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    preprocessor = Preprocessor(BytesTokenizer(), INFO)
+    call = Call(request_id="r", prompt="hi", params=SamplingParams(), arrival_s=0)
+    seeds = {preprocessor.prepare(call).requests[0].seed for _ in range(20)}
+    assert len(seeds) == 20
+    after = random.getstate(), np.random.get_state()  # noqa: NPY002
+    assert before[0] == after[0]
+    assert all(np.array_equal(a, b) for a, b in zip(before[1], after[1], strict=True))
+
+
+def test_engine_seed_repeats_the_seeds_of_unseeded_requests():
+    call = Call(request_id="r", prompt="hi", params=SamplingParams(), arrival_s=0)
+    runs = []
+    for _ in range(2):
+        preprocessor = Preprocessor(BytesTokenizer(), INFO, seed=11)
+        runs.append([preprocessor.prepare(call).requests[0].seed for _ in range(3)])
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == 3
+
+
+def test_truncation_keeps_the_end_of_the_prompt():
+    params = SamplingParams(max_tokens=8, truncate_prompt_tokens=3)
+    assert _prepare([1] * 97 + [2, 3, 4], params).prompt_token_ids == [2, 3, 4]
+
+
+def test_bad_words_become_ids_with_and_without_a_space_before():
+    params = SamplingParams(max_tokens=8, bad_words=["hello", " x"])
+    tokenizer = BytesTokenizer()
+    expected = [tokenizer.encode(text) for text in ("hello", " hello", "x", " x")]
+    assert list(map(list, _prepare("hi", params).requests[0].bad_words_ids)) == expected
+
+
+def test_adapters_are_refused_while_there_are_none():
+    with pytest.raises(UnsupportedError, match="lora_request"):
+        _prepare(lora_request=object())
