@@ -130,7 +130,7 @@ class SamplingParams:
         stops = self.stop_strings
         _require(len(stops) <= MAX_STOP_STRINGS, "stop", len(stops), f"<= {MAX_STOP_STRINGS} long")
         for text in stops:
-            _require(isinstance(text, str) and text != "", "stop", text, "non-empty strings")
+            _require_text("stop", text)
         _require(not stops or self.detokenize, "stop", list(stops), "used with detokenize=True")
         for name in ("stop_token_ids", "allowed_token_ids"):
             for token_id in getattr(self, name) or ():
@@ -140,7 +140,7 @@ class SamplingParams:
             "allowed_token_ids", self.allowed_token_ids, "None, or a list that is not empty",
         )  # fmt: skip
         for word in self.bad_words or ():
-            _require(isinstance(word, str) and word != "", "bad_words", word, "non-empty strings")
+            _require_text("bad_words", word)
         for token_id, bias in (self.logit_bias or {}).items():
             _require_int("logit_bias", token_id)
             _require_finite("logit_bias", bias)
@@ -155,6 +155,10 @@ def _require(is_good: bool, param: str, value: object, valid: str) -> None:
 def _require_int(param: str, value: object) -> None:
     is_good = isinstance(value, int) and not isinstance(value, bool)
     _require(is_good, param, value, "an integer")
+
+
+def _require_text(param: str, value: object) -> None:
+    _require(isinstance(value, str) and value != "", param, value, "non-empty strings")
 
 
 def _require_finite(param: str, value: object) -> None:

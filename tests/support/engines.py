@@ -83,7 +83,9 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
     return Engine(core, executor, info, depth=setup.depth, clock=Clock())
 
 
-def request(request_id: str, prompt: list[int], max_tokens: int = 8, **fields: Any) -> EngineRequest:
+def request(
+    request_id: str, prompt: list[int], max_tokens: int = 8, **fields: Any
+) -> EngineRequest:
     """Return a request; keywords that SamplingParams knows go there."""
     own = {"seed", "choice", "priority", "eos_token_ids", "bad_words_ids", "cache_salt", "arrival_s",
            "metadata"}  # fmt: skip
@@ -127,7 +129,9 @@ def check_invariants(engine: Engine) -> None:
         assert len(plans[-1].advances) <= core.limits.max_num_seqs
 
 
-def run_all(engine: Engine, requests: list[EngineRequest], *, max_steps: int = 5000) -> dict[str, Outcome]:
+def run_all(
+    engine: Engine, requests: list[EngineRequest], *, max_steps: int = 5000
+) -> dict[str, Outcome]:
     """Add all requests and run to the end."""
     outcomes = {r.request_id: Outcome() for r in requests}
     for one in requests:

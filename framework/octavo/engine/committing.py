@@ -45,9 +45,7 @@ class Committer:
                 outputs.append(self.finish(request, "length"))
         return outputs
 
-    def finish(
-        self, request: Request, reason: str, *, error: str | None = None
-    ) -> EngineOutput:
+    def finish(self, request: Request, reason: str, *, error: str | None = None) -> EngineOutput:
         """End a request now and free what it holds. Returns its last output, without tokens."""
         output = EngineOutput(
             request.request_id,

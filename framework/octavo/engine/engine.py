@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from octavo.engine.committing import Committer
@@ -124,7 +125,7 @@ class Engine:
             scheduled = self.core.plan(self._clock())
             if scheduled is None:
                 break
-            handle = self._guard(lambda plan=scheduled.plan: self.executor.submit(plan))
+            handle = self._guard(partial(self.executor.submit, scheduled.plan))
             self._in_flight.append((scheduled, handle))
         if not self._in_flight:
             return []

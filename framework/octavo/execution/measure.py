@@ -23,9 +23,7 @@ _PREFILL_TOKENS = 128
 _BATCH = 8
 
 
-def measure_costs(
-    runner: ModelRunner, clock: Callable[[], float] = time.perf_counter
-) -> StepCosts:
+def measure_costs(runner: ModelRunner, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
     """Time decode steps of one and of several sequences and a prefill; return the line through."""
     shape = runner.shape
     prefill_tokens = min(_PREFILL_TOKENS, shape.max_num_tokens, shape.max_model_len)

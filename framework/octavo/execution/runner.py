@@ -71,9 +71,7 @@ class ModelRunner:
         """Execute one step. Steps must come in the order of their plans."""
         self._apply(plan)
         batch = self._builder.build(plan.advances)
-        buffers = self.buffers
-        self.architecture.attention.prepare(buffers.attention)
-        self._forward(buffers)
+        self._forward(self.buffers)
         result = StepResult(plan.step, [()] * len(plan.advances))
         self._scorer.score(plan, batch, result)
         if len(batch.sampled):
@@ -124,7 +122,6 @@ class ModelRunner:
             (buffers.num_rows, num_seqs),
         ):
             count.value = value
-        self.architecture.attention.prepare(batch)
         self._forward(buffers)
 
     def has_finite_logits(self) -> bool:

@@ -52,7 +52,9 @@ class PromptScorer:
             num = min(PIECE, end - start)
             flat = first + start - advance.start
             targets = self._rows.token_ids[advance.row, start + 1 : start + 1 + num]
-            records += self._score_piece(flat, targets.astype(np.int64), spec.params.prompt_logprobs)
+            records += self._score_piece(
+                flat, targets.astype(np.int64), spec.params.prompt_logprobs
+            )
         return records
 
     def _score_piece(

@@ -57,7 +57,9 @@ class PagedAllocator(Allocator):
             return 0
         size, parent = self.block_size, None
         for start in range(0, len(token_ids) - size, size):
-            key = BlockKey(parent, tuple(token_ids[start : start + size]), table.extra, self._hasher)
+            key = BlockKey(
+                parent, tuple(token_ids[start : start + size]), table.extra, self._hasher
+            )
             block_id = self._block_of.get(key)
             if block_id is None:
                 break
@@ -98,7 +100,9 @@ class PagedAllocator(Allocator):
         del table.keys[table.num_hashed_blocks :]
         while (start := table.num_hashed_blocks * size) + size <= num_tokens:
             parent = table.keys[-1] if table.keys else None
-            key = BlockKey(parent, tuple(token_ids[start : start + size]), table.extra, self._hasher)
+            key = BlockKey(
+                parent, tuple(token_ids[start : start + size]), table.extra, self._hasher
+            )
             block_id = table.block_ids[table.num_hashed_blocks]
             known = self._block_of.get(key)
             if known is None:

@@ -159,4 +159,6 @@ def test_policy_order(policy: Fcfs | Priority) -> None:
     order = []
     while engine.has_work:
         order += [output.request_id for output in engine.step()]
-    assert order == (["r0", "r1", "r2", "r3"] if isinstance(policy, Fcfs) else ["r3", "r2", "r1", "r0"])
+    assert order == (
+        ["r0", "r1", "r2", "r3"] if isinstance(policy, Fcfs) else ["r3", "r2", "r1", "r0"]
+    )

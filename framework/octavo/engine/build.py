@@ -1,0 +1,56 @@
+"""From a resolved config to a running engine. Imports the chosen components and no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.engine.budget import Limits
+from octavo.engine.engine import Engine
+from octavo.engine.messages import EngineInfo
+from octavo.engine.scheduling import SchedulingCore
+from octavo.interfaces.allocator import AllocatorContext
+
+if TYPE_CHECKING:
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.interfaces.allocator import Allocator
+    from octavo.interfaces.executor import Executor
+
+
+def build_engine(config: ResolvedConfig) -> Engine:
+    """Start the executor (which loads the model) and put an engine around it.
+
+    Raises the typed errors of loading; nothing is left running then.
+    """
+    executor: Executor = config.build("executor")
+    try:
+        facts = executor.start(config)
+        settings = config.engine
+        context = AllocatorContext(
+            num_blocks=facts.num_blocks,
+            block_size=settings.block_size,
+            max_model_len=facts.max_model_len,
+            enable_prefix_caching=settings.enable_prefix_caching,
+            eviction=config.build("eviction"),
+        )
+        allocator: Allocator = config.build("allocator", context=context)
+        limits = Limits(
+            settings.max_num_seqs,
+            settings.max_num_batched_tokens,
+            settings.max_step_ms,
+            settings.block_size,
+            facts.max_model_len,
+            settings.max_num_queued_reqs,
+        )
+        core = SchedulingCore(config.build("scheduler"), allocator, limits, facts.costs)
+    except BaseException:
+        executor.close()
+        raise
+    max_logprobs = settings.max_logprobs if settings.max_logprobs >= 0 else facts.vocab_size
+    info = EngineInfo(
+        facts.vocab_size,
+        facts.max_model_len,
+        allocator.capacity_tokens,
+        max_logprobs,
+        settings.max_num_queued_reqs,
+    )
+    return Engine(core, executor, info, depth=settings.depth)

@@ -1,0 +1,124 @@
+"""Loads the configured model and returns a runner around it.
+
+Knows the config, files and components' names. Does not know any format, family or op set.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from octavo.errors import CapacityError, ModelLoadError, did_you_mean
+from octavo.execution.buffers import (
+    StepCapacity,
+    allocate_caches,
+    cache_bytes_per_block,
+    make_buffers,
+)
+from octavo.execution.loader import load_parameters
+from octavo.execution.memory import KVDemand, num_blocks_for
+from octavo.execution.runner import ModelRunner, RunnerShape
+from octavo.model_files import locate_model, open_checkpoint
+
+if TYPE_CHECKING:
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.interfaces.architecture import Architecture
+    from octavo.interfaces.platform import Platform
+    from octavo.interfaces.source import Progress
+    from octavo.interfaces.weights import Checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+def load_runner(
+    config: ResolvedConfig, platform: Platform, progress: Progress | None = None
+) -> ModelRunner:
+    """Open, check, pack and allocate. Raises the typed errors of loading."""
+    path = locate_model(config, progress)
+    checkpoint = open_checkpoint(config, path)
+    try:
+        architecture = build_architecture(config, checkpoint)
+        load_parameters(architecture, checkpoint, progress)
+    finally:
+        checkpoint.close()
+    shape = runner_shape(config, architecture, platform.available_bytes())
+    architecture.prepare(shape.max_num_tokens, shape.max_num_seqs, shape.max_model_len)
+    capacity = StepCapacity(
+        max_tokens=shape.max_num_tokens,
+        max_rows=shape.max_num_seqs,
+        max_seqs=shape.max_num_seqs,
+        max_blocks=shape.max_blocks_per_seq,
+        block_size=shape.block_size,
+    )
+    caches = allocate_caches(architecture, shape.num_blocks, shape.block_size)
+    buffers = make_buffers(architecture, capacity, caches)
+    stages = tuple(config.build_all("sampler-stage").values())
+    return ModelRunner(architecture, buffers, stages, shape)
+
+
+def build_architecture(config: ResolvedConfig, checkpoint: Checkpoint) -> Architecture:
+    """Return the model family that serves the checkpoint, not loaded yet.
+
+    Raises ModelLoadError naming the architecture and those that are known.
+    """
+    wanted = list(checkpoint.config.get("architectures") or ())
+    for name in wanted:
+        for component in config.offering("architecture", name):
+            architecture: Architecture = component.load()(
+                checkpoint.config, config.build("ops"), config.build("attention")
+            )
+            return architecture
+    known = sorted({fact for one in config.active["architecture"] for fact in one.offers})
+    name = wanted[0] if wanted else "(none)"
+    raise ModelLoadError(
+        f"unknown architecture '{name}' (in {checkpoint.path})",
+        did_you_mean(name, known),
+        f"known: {', '.join(known)}",
+    )
+
+
+def runner_shape(
+    config: ResolvedConfig, architecture: Architecture, available_bytes: int
+) -> RunnerShape:
+    """Settle context, blocks and batch from settings, model and memory.
+
+    A context that was not asked for is cut to what the cache holds; one that was asked for and
+    exceeds the model is refused with CapacityError.
+    """
+    settings = config.engine
+    longest = architecture.max_positions
+    if settings.max_model_len is not None and settings.max_model_len > longest:
+        raise CapacityError(
+            f"max-model-len {settings.max_model_len} is more than the model allows",
+            f"its config allows {longest} positions, rope scaling counted",
+        )
+    max_model_len = settings.max_model_len or longest
+    demand = KVDemand(
+        cache_bytes_per_block(architecture, settings.block_size),
+        settings.block_size,
+        max_model_len,
+        settings.max_num_seqs,
+    )
+    num_blocks = num_blocks_for(
+        demand,
+        available_bytes,
+        wanted_bytes=settings.kv_cache_memory_bytes,
+        wanted_blocks=settings.num_gpu_blocks_override,
+    )
+    capacity_tokens = (num_blocks - 1) * settings.block_size
+    if capacity_tokens < max_model_len:
+        logger.warning(
+            "the KV cache holds %d tokens, less than the context of %d: "
+            "longer requests will be refused",
+            capacity_tokens,
+            max_model_len,
+        )
+        if settings.max_model_len is None:
+            max_model_len = capacity_tokens
+    return RunnerShape(
+        settings.max_num_seqs,
+        max(settings.max_num_batched_tokens, settings.max_num_seqs),
+        max_model_len,
+        settings.block_size,
+        num_blocks,
+    )

@@ -1,0 +1,71 @@
+"""Runs the model in the calling thread: `submit` returns when the step is done.
+
+Knows the runner. Does not know policies or processes.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from octavo.errors import EngineError
+from octavo.execution.load import load_runner
+from octavo.execution.measure import measure_costs
+from octavo.interfaces.executor import Executor, ExecutorFacts
+
+if TYPE_CHECKING:
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.engine.plan import StepPlan, StepResult
+    from octavo.execution.runner import ModelRunner
+    from octavo.interfaces.platform import Platform
+
+
+class DoneStep:
+    """The handle of a step that has run."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: StepResult) -> None:
+        self._result = result
+
+    def is_done(self) -> bool:
+        """Always."""
+        return True
+
+    def result(self) -> StepResult:
+        """Return the result."""
+        return self._result
+
+
+class InlineExecutor(Executor):
+    """One model in this process, on this thread."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._runner: ModelRunner | None = None
+
+    def start(self, config: ResolvedConfig) -> ExecutorFacts:
+        """Load the model, warm it up and measure what its steps cost."""
+        platform: Platform = config.build("platform")
+        torch.set_num_threads(config.engine.threads or platform.num_threads())
+        runner = load_runner(config, platform)
+        costs = measure_costs(runner)
+        self._runner = runner
+        shape = runner.shape
+        return ExecutorFacts(
+            shape.num_blocks, shape.max_model_len, runner.architecture.vocab_size, costs
+        )
+
+    def submit(self, plan: StepPlan) -> DoneStep:
+        """Run the step now."""
+        if self._runner is None:
+            raise EngineError("the executor is not running")
+        return DoneStep(self._runner.run(plan))
+
+    def close(self) -> None:
+        """Drop the model and its cache."""
+        if self._runner is not None:
+            self._runner = None
+            gc.collect()
