@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.engine.messages import EngineRequest
 from octavo.errors import RequestError, UnsupportedError
 from octavo.frontend.checks import check_capacity, check_context, check_params, check_prompt_ids
-from octavo.frontend.generation_config import GenerationDefaults
+from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.prompts import Prompt, parse_prompt, without_surrogates
 
 if TYPE_CHECKING:

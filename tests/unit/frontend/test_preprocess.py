@@ -8,7 +8,7 @@ import pytest
 
 from octavo.engine.messages import EngineInfo
 from octavo.errors import RequestError, UnsupportedError
-from octavo.frontend.generation_config import GenerationDefaults
+from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.preprocess import Call, Preprocessor
 from octavo.sampling_params import SamplingParams
 from scripted import BOS, END_OF_TURN, EOS, VOCAB_SIZE, BytesTokenizer

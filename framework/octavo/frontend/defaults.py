@@ -1,0 +1,83 @@
+"""What a model itself says of generation: defaults of sampling, and ids that end a text.
+
+Knows the names in `generation_config.json` and `config.json`. Does not know where they were read
+from (`octavo.interfaces.weights.ModelDescription` holds them), requests or engines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import ModelLoadError, RequestError
+from octavo.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from octavo.interfaces.weights import ModelDescription
+
+_SAMPLING_NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDefaults:
+    """`sampling` holds defaults for fields of `SamplingParams` that a caller leaves unset.
+
+    `max_new_tokens` counts for a request that says nothing of `max_tokens`; it is no ceiling.
+    """
+
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    max_new_tokens: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+
+    def sampling_params(self) -> SamplingParams:
+        """Return the parameters of a caller who gave none."""
+        params = SamplingParams(**self.sampling)
+        if self.max_new_tokens is not None:
+            params.max_tokens = self.max_new_tokens
+        return params
+
+
+def generation_defaults(
+    description: ModelDescription, *, has_sampling: bool = True
+) -> GenerationDefaults:
+    """Return what a model says. Raises ModelLoadError when it is not valid.
+
+    With `has_sampling` False (`generation-config = "none"`) only the ids that end a text count.
+    As in transformers, those of `config.json` count where the other file names none.
+    """
+    content = description.generation_config
+    eos_ids = _eos_ids(description, content.get("eos_token_id"))
+    if not eos_ids:
+        eos_ids = _eos_ids(description, description.config.get("eos_token_id"))
+    if not has_sampling:
+        return GenerationDefaults(eos_token_ids=eos_ids)
+    defaults = GenerationDefaults(
+        sampling={n: content[n] for n in _SAMPLING_NAMES if content.get(n) is not None},
+        max_new_tokens=content.get("max_new_tokens"),
+        eos_token_ids=eos_ids,
+    )
+    _check(description, defaults)
+    return defaults
+
+
+def _eos_ids(description: ModelDescription, eos: Any) -> tuple[int, ...]:
+    ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
+        raise ModelLoadError(
+            f"eos_token_id must be an id or a list of ids, not {eos!r} (in {description.path})"
+        )
+    return tuple(i for i in ids if i >= 0)  # -1 is how some configs write "none"
+
+
+def _check(description: ModelDescription, defaults: GenerationDefaults) -> None:
+    try:
+        SamplingParams(**defaults.sampling, max_tokens=defaults.max_new_tokens)
+    except RequestError as error:
+        problem = error.headline.replace("max_tokens", "max_new_tokens")
+        raise ModelLoadError(
+            f"the generation defaults of {description.path} are not valid",
+            problem,
+            "to ignore them: generation-config = 'none'",
+        ) from error
