@@ -1,0 +1,76 @@
+"""Runs an architecture by hand: sequences, blocks and buffers without engine or executor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from octavo.execution.buffers import StepCapacity, allocate_caches, make_buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from octavo.interfaces.architecture import Architecture
+
+CAPACITY = StepCapacity(max_tokens=64, max_rows=64, max_seqs=4, max_blocks=12, block_size=4)
+
+
+class ModelRunner:
+    """Feeds tokens of sequences 0..3 to a loaded architecture and returns all their logits.
+
+    Blocks are dealt out in a shuffled order, so that no physical order can be relied on.
+    """
+
+    def __init__(
+        self, architecture: Architecture, capacity: StepCapacity = CAPACITY, seed: int = 0
+    ) -> None:
+        self.architecture = architecture
+        self.capacity = capacity
+        num_blocks = 1 + capacity.max_seqs * capacity.max_blocks
+        caches = allocate_caches(architecture, num_blocks, capacity.block_size)
+        architecture.prepare(capacity.max_tokens, capacity.max_rows, capacity.max_positions)
+        self.step_buffers = make_buffers(architecture, capacity, caches)
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(num_blocks - 1, generator=generator) + 1
+        self.tables = order.view(capacity.max_seqs, capacity.max_blocks).to(torch.int32)
+        self.lengths = [0] * capacity.max_seqs
+
+    def fill(self, chunks: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Write a step into the buffers: for each (sequence, its next tokens)."""
+        step, batch = self.step_buffers, self.step_buffers.attention
+        batch.block_tables.zero_()
+        start = 0
+        for row, (seq, tokens) in enumerate(chunks):
+            end, done = start + len(tokens), self.lengths[seq]
+            positions = torch.arange(done, done + len(tokens))
+            step.token_ids[start:end] = torch.tensor(tokens)
+            step.positions[start:end] = positions
+            blocks = self.tables[seq, positions // batch.block_size]
+            batch.slots[start:end] = blocks * batch.block_size + positions % batch.block_size
+            batch.query_start[row], batch.query_start[row + 1] = start, end
+            self.lengths[seq] = done + len(tokens)
+            batch.seq_lens[row] = self.lengths[seq]
+            used = -(-self.lengths[seq] // batch.block_size)
+            batch.block_tables[row, :used] = self.tables[seq, :used]
+            start = end
+        step.logit_rows[:start] = torch.arange(start)
+        step.num_tokens.value = step.num_rows.value = start
+        batch.num_seqs.value = len(chunks)
+
+    def run(
+        self, chunks: Sequence[tuple[int, Sequence[int]]], execute: Callable[[], Any] | None = None
+    ) -> list[torch.Tensor]:
+        """Run one step and return logits [tokens, vocab] for each chunk.
+
+        `execute` replaces the calls of the architecture, e.g. by a replay.
+        """
+        self.fill(chunks)
+        (execute or self.direct)()
+        lengths = [len(tokens) for _, tokens in chunks]
+        return list(self.step_buffers.logits[: sum(lengths)].clone().split(lengths))
+
+    def direct(self) -> None:
+        """Call the architecture itself."""
+        self.architecture.forward(self.step_buffers)
+        self.architecture.logits(self.step_buffers)

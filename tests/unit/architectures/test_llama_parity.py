@@ -1,0 +1,96 @@
+"""M1 to M4 on tiny random models of every family and variant that the class serves."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tiny_models
+from model_runner import ModelRunner
+from octavo.execution.loader import load_parameters
+from octavo_plugins.architectures.llama import Llama
+from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+from tiny_models import VARIANTS, Variant
+
+PROMPT = [(7 * i + i * i // 3) % 93 + 3 for i in range(40)]
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=str)
+def variant(request) -> Variant:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def checkpoint(variant, tmp_path_factory) -> MemoryCheckpoint:
+    folder = tiny_models.save(variant, tmp_path_factory.mktemp("model"))
+    return MemoryCheckpoint(*tiny_models.read_saved(folder))
+
+
+@pytest.fixture(scope="module")
+def expected(variant) -> torch.Tensor:
+    return tiny_models.reference_logits(variant, PROMPT)
+
+
+@pytest.fixture
+def model(checkpoint) -> Llama:
+    model = Llama(checkpoint.config, SimpleOps(), SimpleAttention())
+    load_parameters(model, checkpoint)
+    return model
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
+
+
+def test_m1_prefill_equals_transformers(model, expected):
+    (logits,) = ModelRunner(model).run([(0, PROMPT)])
+    assert_close(logits, expected)
+
+
+def test_m1_decoding_one_by_one_equals_transformers(model, expected):
+    runner = ModelRunner(model)
+    logits = torch.cat([runner.run([(0, [token])])[0] for token in PROMPT])
+    assert_close(logits, expected)
+
+
+def test_m3_a_chunk_then_decodes_equals_one_prefill(model):
+    whole = ModelRunner(model).run([(0, PROMPT)])[0]
+    runner = ModelRunner(model, seed=1)
+    pieces = [runner.run([(0, PROMPT[:27])])[0]]
+    pieces += [runner.run([(0, [token])])[0] for token in PROMPT[27:]]
+    torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-5, rtol=0)
+
+
+def test_m1_a_ragged_batch_equals_transformers(model, variant, expected):
+    other = PROMPT[::-1][:19]
+    runner = ModelRunner(model)
+    first = runner.run([(2, PROMPT[:10]), (0, other[:1]), (1, PROMPT[:31])])
+    second = runner.run([(0, other[1:]), (1, PROMPT[31:32]), (2, PROMPT[10:39])])
+    third = runner.run([(1, PROMPT[32:]), (2, PROMPT[39:])])
+    assert_close(torch.cat([first[0], second[2], third[1]]), expected)
+    assert_close(torch.cat([first[2], second[1], third[0]]), expected)
+    assert_close(torch.cat([first[1], second[0]]), tiny_models.reference_logits(variant, other))
+
+
+def test_m2_every_tensor_is_used_once_and_every_parameter_written_once(model, checkpoint):
+    sources = [source for spec in model.parameters() for source in spec.sources]
+    assert sorted(sources) == sorted(checkpoint.names())
+    assert sorted(model.weights) == sorted(spec.name for spec in model.parameters())
+
+
+class Refuse(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise AssertionError(f"a forward pass called {func} by itself")
+
+
+def test_m4_a_forward_pass_calls_only_ops_and_attention(model):
+    runner = ModelRunner(model)
+    runner.fill([(0, PROMPT)])
+    model.ops, model.attention = mock.Mock(), mock.Mock()
+    with Refuse():
+        runner.direct()
+    assert len(model.attention.forward.mock_calls) == 3
+    assert len(model.ops.linear.mock_calls) == 3 * 4 + 1

@@ -1,0 +1,68 @@
+"""The persistent buffers of a step: sizes, dtypes, and what is shared between them."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import torch
+
+from octavo.execution.buffers import (
+    StepCapacity,
+    allocate_caches,
+    cache_bytes_per_block,
+    make_buffers,
+)
+from octavo.interfaces.attention import CacheSpec
+from simple_ops import SimpleAttention
+
+CAPACITY = StepCapacity(max_tokens=32, max_rows=6, max_seqs=5, max_blocks=7, block_size=16)
+
+
+def architecture() -> mock.Mock:
+    model = mock.Mock(hidden_size=24, vocab_size=99, attention=SimpleAttention())
+    model.ops.activation_dtype = "bfloat16"
+    model.cache_specs.return_value = [CacheSpec(2, 8), CacheSpec(1, 8)]
+    return model
+
+
+def test_buffers_have_room_for_their_capacity():
+    step = make_buffers(architecture(), CAPACITY, [])
+    batch = step.attention
+    assert step.token_ids.shape == step.positions.shape == batch.slots.shape == (32,)
+    assert step.hidden.shape == (32, 24)
+    assert step.logits.shape == (6, 99)
+    assert step.logit_rows.shape == (6,)
+    assert batch.query_start.shape == (6,)
+    assert batch.seq_lens.shape == (5,)
+    assert batch.block_tables.shape == (5, 7)
+    assert batch.block_size == 16
+    assert CAPACITY.max_positions == 112
+
+
+def test_buffers_have_the_dtypes_that_the_interfaces_name():
+    step = make_buffers(architecture(), CAPACITY, [])
+    assert step.hidden.dtype == step.logits.dtype == torch.bfloat16
+    assert step.attention.block_tables.dtype == torch.int32
+    others = (step.token_ids, step.positions, step.logit_rows, step.attention.query_start)
+    assert {buffer.dtype for buffer in others} == {torch.int64}
+
+
+def test_positions_and_the_number_of_tokens_are_shared_with_the_attention_batch():
+    step = make_buffers(architecture(), CAPACITY, [])
+    assert step.attention.positions is step.positions
+    assert step.attention.num_tokens is step.num_tokens
+    assert step.num_tokens is not step.num_rows
+
+
+def test_two_steps_share_nothing():
+    first, second = (make_buffers(architecture(), CAPACITY, []) for _ in range(2))
+    first.token_ids.fill_(1)
+    first.num_tokens.value = 3
+    assert second.token_ids.sum() == 0
+    assert second.num_tokens.value == 0
+
+
+def test_each_layer_gets_a_cache_of_its_own_spec():
+    caches = allocate_caches(architecture(), num_blocks=3, block_size=16)
+    assert [cache.shape for cache in caches] == [(2, 48, 2, 8), (2, 48, 1, 8)]
+    assert cache_bytes_per_block(architecture(), 16) == 2 * 4 * 16 * 8 * (2 + 1)

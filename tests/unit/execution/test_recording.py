@@ -1,0 +1,112 @@
+"""A recorded step, replayed with other counts, lengths, tables and rows, has the same bits."""
+
+from __future__ import annotations
+
+import inspect
+from unittest import mock
+
+import pytest
+import torch
+
+import tiny_models
+from model_runner import ModelRunner
+from octavo.execution.loader import load_parameters
+from octavo.execution.recording import Record, RecordingAttention, RecordingOps, recording
+from octavo.interfaces.attention import Attention
+from octavo.interfaces.ops import OpSet
+from octavo_plugins.architectures.llama import Llama
+from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+
+FAMILIES = {
+    "Llama": "Llama-3.2",
+    "Llama with biases": "Llama-biases",
+    "Mistral": "Mistral-window",
+    "Qwen2": "Qwen2-layer-types",
+    "Qwen3": "Qwen3-full",
+    "SmolLM3": "SmolLM3-window",
+}
+PROMPT = list(range(3, 43))
+#: chunks of sequences per step; the first is recorded
+STEPS = [
+    [(0, PROMPT[:5]), (2, PROMPT[:1])],
+    [(1, PROMPT[:30]), (0, PROMPT[5:6]), (2, PROMPT[1:20]), (3, PROMPT[7:9])],
+    [(0, PROMPT[6:7])],
+    [(2, PROMPT[20:21]), (1, PROMPT[30:31]), (0, PROMPT[7:8]), (3, PROMPT[9:10])],
+]
+
+
+def load(variant_name: str) -> Llama:
+    variant = next(v for v in tiny_models.VARIANTS if v.name == variant_name)
+    reference = tiny_models.reference_model(variant)
+    config = reference.config.to_dict() | {"architectures": [type(reference).__name__]}
+    tensors = reference.state_dict()
+    if config["tie_word_embeddings"]:
+        del tensors["lm_head.weight"]
+    model = Llama(config, SimpleOps(), SimpleAttention())
+    load_parameters(model, MemoryCheckpoint(config, tensors))
+    return model
+
+
+@pytest.mark.parametrize("variant_name", FAMILIES.values(), ids=FAMILIES)
+def test_a_replay_has_the_same_bits_as_direct_execution(variant_name):
+    model = load(variant_name)
+    replayed, direct = ModelRunner(model), ModelRunner(load(variant_name))
+    with recording(model) as record:
+        steps = [replayed.run(STEPS[0])]
+    steps += [replayed.run(chunks, execute=record.replay) for chunks in STEPS[1:]]
+    for chunks, logits in zip(STEPS, steps, strict=True):
+        for ours, theirs in zip(logits, direct.run(chunks), strict=True):
+            assert torch.equal(ours, theirs)
+    assert torch.equal(replayed.step_buffers.hidden, direct.step_buffers.hidden)
+
+
+def test_outside_the_block_nothing_is_recorded_and_the_own_ops_are_back():
+    model = load("Llama-2")
+    ops, attention = model.ops, model.attention
+    runner = ModelRunner(model)
+    with recording(model) as record:
+        runner.run(STEPS[0])
+    num_calls = len(record.calls)
+    assert (model.ops, model.attention) == (ops, attention)
+    runner.run(STEPS[1])
+    assert len(record.calls) == num_calls > 0
+
+
+def test_the_own_ops_are_back_after_an_error():
+    model = load("Llama-2")
+    ops = model.ops
+    with pytest.raises(RuntimeError, match="mid-step"), recording(model):
+        raise RuntimeError("mid-step")
+    assert model.ops is ops
+
+
+@pytest.mark.parametrize("name", sorted(OpSet.__abstractmethods__))
+def test_ops_that_write_are_recorded_and_ops_that_return_are_handed_through(name):
+    check_method(RecordingOps, OpSet, name)
+
+
+@pytest.mark.parametrize("name", sorted(Attention.__abstractmethods__))
+def test_attention_that_writes_is_recorded_and_the_rest_handed_through(name):
+    check_method(RecordingAttention, Attention, name)
+
+
+def check_method(recorder: type, kind: type, name: str) -> None:
+    inner, record = mock.create_autospec(kind, instance=True), Record()
+    inner.options = None
+    inner.block_types, inner.activation_dtype = frozenset({"F32"}), "bfloat16"
+    method = getattr(recorder(inner, record), name)
+    signature = inspect.signature(method)
+    args = [mock.sentinel.argument] * len(signature.parameters)
+    result = method(*args)
+    getattr(inner, name).assert_called_once_with(*args)
+    if signature.return_annotation == "None":
+        assert record.calls == [(getattr(inner, name), tuple(args))]
+    else:
+        assert result is getattr(inner, name).return_value
+        assert record.calls == []
+
+
+def test_a_recorder_shows_the_facts_of_its_op_set():
+    ops = RecordingOps(SimpleOps(), Record())
+    assert ops.block_types == {"F32"}
+    assert ops.activation_dtype == "float32"
