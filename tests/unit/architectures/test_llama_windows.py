@@ -53,4 +53,4 @@ def test_B142_the_comparison_would_notice_a_wrong_window():
     (logits,) = ModelRunner(model).run([(0, PROMPT)])
     expected = tiny_models.reference_logits(variant, PROMPT)
     torch.testing.assert_close(logits[:8], expected[:8], atol=1e-4, rtol=0)
-    assert (logits[8:] - expected[8:]).abs().amax(dim=1).min() > 0.05
+    assert (logits[8:] - expected[8:]).abs().amax(dim=1).min() > 0.005
