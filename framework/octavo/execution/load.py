@@ -6,6 +6,7 @@ Knows the config, files and components' names. Does not know any format, family 
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from octavo.errors import CapacityError, ModelLoadError, did_you_mean
@@ -17,7 +18,7 @@ from octavo.execution.buffers import (
 )
 from octavo.execution.loader import load_parameters
 from octavo.execution.memory import KVDemand, num_blocks_for
-from octavo.execution.runner import ModelRunner, RunnerShape
+from octavo.execution.runner import ModelRunner, RunnerShape, WeightFacts
 from octavo.model_files import locate_model, open_checkpoint
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def load_runner(
     try:
         architecture = build_architecture(config, checkpoint)
         load_parameters(architecture, checkpoint, progress)
+        weight_facts = weight_facts_of(architecture, checkpoint)
     finally:
         checkpoint.close()
     shape = runner_shape(config, architecture, platform.available_bytes())
@@ -53,7 +55,30 @@ def load_runner(
     caches = allocate_caches(architecture, shape.num_blocks, shape.block_size)
     buffers = make_buffers(architecture, capacity, caches)
     stages = tuple(config.build_all("sampler-stage").values())
-    return ModelRunner(architecture, buffers, stages, shape)
+    runner = ModelRunner(architecture, buffers, stages, shape)
+    runner.weight_facts = weight_facts
+    return runner
+
+
+def weight_facts_of(architecture: Architecture, checkpoint: Checkpoint) -> WeightFacts:
+    """Add up the matrices that every token is multiplied with.
+
+    An embedding counts only when it is the head as well: no linear has its shape then.
+    """
+    specs = architecture.parameters()
+    linears = [spec for spec in specs if spec.kind == "linear"]
+    head_rows = architecture.vocab_size
+    if not any(spec.shapes[0][0] == head_rows for spec in linears):
+        linears += [spec for spec in specs if spec.kind == "embedding"]
+    names = [
+        (name, shape)
+        for spec in linears
+        for name, shape in zip(spec.sources, spec.shapes, strict=True)
+    ]
+    return WeightFacts(
+        sum(checkpoint.blocks(name).num_bytes for name, _ in names),
+        sum(math.prod(shape) for _, shape in names),
+    )
 
 
 def build_architecture(config: ResolvedConfig, checkpoint: Checkpoint) -> Architecture:

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightFacts:
+    """How large the weights are that every token meets: bytes in the file, and their number."""
+
+    num_bytes: int = 0
+    num_weights: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerShape:
     """The capacities of a runner."""
 
@@ -56,6 +64,7 @@ class ModelRunner:
         self.architecture = architecture
         self.buffers = buffers
         self.shape = shape
+        self.weight_facts = WeightFacts()
         self.rows = Rows(shape.max_num_seqs, shape.max_model_len, shape.max_blocks_per_seq)
         self._builder = BatchBuilder(self.rows, buffers)
         self._sampler = RowSampler(architecture.ops, self.rows, stages)

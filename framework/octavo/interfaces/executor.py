@@ -28,12 +28,18 @@ class StepCosts:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorFacts:
-    """What a started executor offers. `num_blocks` counts the null block."""
+    """What a started executor offers. `num_blocks` counts the null block.
+
+    `weight_bytes` is what one decode step reads of the weights as they are in the file, and
+    `num_multiplied_weights` how many weights each token is multiplied with: for benchmarks.
+    """
 
     num_blocks: int
     max_model_len: int
     vocab_size: int
     costs: StepCosts
+    weight_bytes: int = 0
+    num_multiplied_weights: int = 0
 
 
 class StepHandle(Protocol):

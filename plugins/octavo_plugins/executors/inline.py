@@ -55,7 +55,12 @@ class InlineExecutor(Executor):
         self._runner = runner
         shape = runner.shape
         return ExecutorFacts(
-            shape.num_blocks, shape.max_model_len, runner.architecture.vocab_size, costs
+            shape.num_blocks,
+            shape.max_model_len,
+            runner.architecture.vocab_size,
+            costs,
+            runner.weight_facts.num_bytes,
+            runner.weight_facts.num_weights,
         )
 
     def submit(self, plan: StepPlan) -> DoneStep:

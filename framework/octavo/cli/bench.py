@@ -1,0 +1,205 @@
+"""`octavo bench`: latency and throughput of a model here, next to this machine's limits.
+
+Knows how to print. The measuring is in `octavo.bench`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from octavo.config.flags import add_config_arguments, resolve_arguments
+from octavo.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from octavo.bench.offline import LatencyRow
+    from octavo.bench.roofline import Roofline
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.llm import LLM
+
+ACTIONS = {
+    "latency": "prefill and decode rates by number of sequences",
+    "throughput": "a workload of many requests at once",
+    "overhead": "what the engine costs beside the model, in microseconds a step",
+    "kv-waste": "the share of allocated KV slots that hold nothing, by allocator",
+}
+#: peers are measured without it, so that equal prompts do not help
+_NO_CACHE = {"enable_prefix_caching": False}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the action and the workload's sizes."""
+    width = max(map(len, ACTIONS))
+    parser.description = "actions: " + "; ".join(f"{a:{width}} {t}" for a, t in ACTIONS.items())
+    parser.add_argument("action", choices=ACTIONS, metavar=f"{{{','.join(ACTIONS)}}}")
+    parser.add_argument("--input-len", type=int, default=128, help="prompt tokens (default: 128)")
+    parser.add_argument("--output-len", type=int, default=64, help="output tokens (default: 64)")
+    parser.add_argument(
+        "--batch-size", default="1,4,16", help="numbers of sequences, e.g. 1,4,16,64"
+    )
+    parser.add_argument("--num-iters", type=int, default=3, help="runs, of which the median counts")
+    parser.add_argument("--num-prompts", type=int, default=64, help="requests of throughput")
+    parser.add_argument(
+        "--sharegpt-like", action="store_true", help="throughput: lengths with means 161 and 338"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    for name in ("input_len", "output_len", "num_iters", "num_prompts"):
+        if getattr(args, name) < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
+    if args.action in {"overhead", "kv-waste"}:
+        config = resolve_arguments(args)
+        report = _overhead(args, config) if args.action == "overhead" else _kv_waste(args, config)
+    else:
+        report = _with_model(args)
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_report(report)
+    return 0
+
+
+def _sizes(args: argparse.Namespace) -> list[int]:
+    try:
+        sizes = [int(size) for size in args.batch_size.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 1:
+        headline = f"--batch-size {args.batch_size!r} is no list of numbers"
+        raise ConfigError(headline, "for example: --batch-size 1,4,16,64")
+    return sizes
+
+
+def _machine(config: ResolvedConfig) -> dict[str, Any]:
+    facts: dict[str, str] = config.build("platform").describe()
+    return {**facts, "python": platform.python_version(), "load_average": os.getloadavg()[0]}
+
+
+def _overhead(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
+    from octavo.bench.overhead import time_overhead
+
+    rows = [time_overhead(config, num_seqs) for num_seqs in _sizes(args)]
+    return {
+        "machine": _machine(config),
+        "title": "engine beside the model, a decode step",
+        "rows": [
+            {
+                "sequences": row.num_seqs,
+                "us/step": round(row.step_us, 1),
+                "goal us": row.goal_us,
+                "share": f"{row.step_us / row.goal_us:.0%}",
+            }
+            for row in rows
+        ],
+    }
+
+
+def _kv_waste(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
+    from octavo.bench.overhead import kv_waste
+    from octavo.config.resolve import resolve
+
+    rows = []
+    for name in dict.fromkeys([config.chosen["allocator"].name, "paged", "contiguous"]):
+        one = config.model_copy(
+            update={"chosen": {**config.chosen, "allocator": _allocator(resolve, name)}}
+        )
+        waste = kv_waste(one, args.num_prompts)
+        rows.append({"allocator": name, "wasted": f"{waste:.2%}"})
+    title = f"KV slots allocated and unused, block size {config.engine.block_size}"
+    return {"machine": _machine(config), "title": title, "rows": rows}
+
+
+def _allocator(resolve: Any, name: str) -> Any:
+    return resolve(overrides={"allocator": name}).chosen["allocator"]
+
+
+def _with_model(args: argparse.Namespace) -> dict[str, Any]:
+    from octavo.bench.offline import PromptMaker, time_throughput
+    from octavo.bench.roofline import measure_roofline
+    from octavo.llm import LLM
+
+    sizes = _sizes(args)
+    overrides: dict[str, Any] = dict(_NO_CACHE)
+    if args.action == "latency":
+        overrides["max_num_seqs"] = max(sizes)
+    config = resolve_arguments(args, **overrides)
+    with LLM.from_config(config) as llm:
+        limits = measure_roofline()
+        prompts = PromptMaker(llm.engine_info.vocab_size)
+        report: dict[str, Any] = {
+            "machine": {**_machine(config), **asdict(limits)},
+            "model": config.model.name,
+        }
+        if args.action == "latency":
+            report["title"] = f"{args.input_len} tokens in, {args.output_len} out"
+            report["rows"] = _latency(args, llm, sizes, limits)
+            return report
+        lengths = [(args.input_len, args.output_len)] * args.num_prompts
+        if args.sharegpt_like:
+            lengths = prompts.sharegpt_lengths(args.num_prompts)
+        result = time_throughput(llm, prompts, lengths)
+        report["title"] = f"{args.num_prompts} requests at once"
+        report["rows"] = [
+            {
+                "seconds": round(result.elapsed_s, 2),
+                "requests/s": round(result.num_requests / result.elapsed_s, 2),
+                "output tok/s": round(result.output_rate, 1),
+                "total tok/s": round(result.total_rate, 1),
+            }
+        ]
+        return report
+
+
+def _latency(
+    args: argparse.Namespace, llm: LLM, sizes: list[int], limits: Roofline
+) -> list[dict[str, Any]]:
+    from octavo.bench.offline import PromptMaker, time_latency
+
+    prompts = PromptMaker(llm.engine_info.vocab_size)
+    time_latency(llm, prompts, 1, (8, 8), 1)  # first touch of everything
+    lengths = (args.input_len, args.output_len)
+    rows = [time_latency(llm, prompts, size, lengths, args.num_iters) for size in sizes]
+    return [_latency_row(row, llm, limits) for row in rows]
+
+
+def _latency_row(row: LatencyRow, llm: LLM, limits: Roofline) -> dict[str, Any]:
+    """Return rates, and the decode step's shares: bytes of the file read, multiplications done."""
+    facts = llm.executor_facts
+    read_rate = facts.weight_bytes / (row.step_ms / 1000) / 1e9
+    flops = 2 * facts.num_multiplied_weights
+    return {
+        "sequences": row.num_seqs,
+        "prefill tok/s": round(row.prefill_rate, 1),
+        "decode tok/s": round(row.decode_rate, 1),
+        "ms/step": round(row.step_ms, 2),
+        "of read bandwidth": f"{read_rate / limits.read_gb_per_s:.0%}",
+        "of gemm, decode": f"{flops * row.decode_rate / 1e9 / limits.gemm_gflop_per_s:.0%}",
+        "of gemm, prefill": f"{flops * row.prefill_rate / 1e9 / limits.gemm_gflop_per_s:.0%}",
+    }
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for key, value in report["machine"].items():
+        shown = round(value, 1) if isinstance(value, float) else value
+        console.print(f"[dim]{key}:[/dim] {shown}", highlight=False)
+    if "model" in report:
+        console.print(f"[dim]model:[/dim] {report['model']}", highlight=False)
+    table = Table(title=report["title"], title_justify="left")
+    for name in report["rows"][0]:
+        table.add_column(name, justify="right")
+    for row in report["rows"]:
+        table.add_row(*(str(value) for value in row.values()))
+    console.print(table)
