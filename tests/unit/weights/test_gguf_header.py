@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from checkpoints import GgufFile, GgufTensor, Typed, f32
 
+from checkpoints import GgufFile, GgufTensor, Typed, f32
 from octavo.errors import ModelLoadError
 from octavo_plugins.formats.gguf_header import is_gguf, read_header
 
@@ -69,11 +69,11 @@ def test_rows_are_views_of_the_file_and_outlive_the_header(tmp_path: Path) -> No
 
 def test_a_value_of_the_wrong_type_is_named(tmp_path: Path) -> None:
     header = read_header(good_file().write(tmp_path / "a.gguf"))
-    with pytest.raises(ModelLoadError, match="'general.architecture' must be a whole number"):
+    with pytest.raises(ModelLoadError, match=r"'general.architecture' must be a whole number"):
         header.integer("general.architecture", 0)
-    with pytest.raises(ModelLoadError, match="'a.flag' must be a whole number"):
+    with pytest.raises(ModelLoadError, match=r"'a.flag' must be a whole number"):
         header.integer("a.flag", 0)
-    with pytest.raises(ModelLoadError, match="'llama.block_count' must be a bool"):
+    with pytest.raises(ModelLoadError, match=r"'llama.block_count' must be a bool"):
         header.flag("llama.block_count", default=False)
 
 
@@ -241,7 +241,7 @@ def test_a_tensor_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 def test_strings_that_are_not_utf8_are_located(tmp_path: Path) -> None:
     file = GgufFile({"tokens": [b"ok", b"\xff\xfe"], "general.name": b"\xff"})
     path = file.write(tmp_path / "a.gguf")
-    with pytest.raises(ModelLoadError, match="'general.name' is not UTF-8"):
+    with pytest.raises(ModelLoadError, match=r"'general.name' is not UTF-8"):
         read_header(path)
     del file.metadata["general.name"]
     header = read_header(file.write(path))
@@ -250,9 +250,9 @@ def test_strings_that_are_not_utf8_are_located(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="cannot open .*missing.gguf.*\n.*No such file"):
+    with pytest.raises(ModelLoadError, match=r"cannot open .*missing.gguf.*\n.*No such file"):
         read_header(tmp_path / "missing.gguf")
-    with pytest.raises(ModelLoadError, match="cannot open .*\n.*Is a directory"):
+    with pytest.raises(ModelLoadError, match=r"cannot open .*\n.*Is a directory"):
         read_header(tmp_path)
     (tmp_path / "empty.gguf").touch()
     with pytest.raises(ModelLoadError, match="is empty"):
