@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny_models
-from model_runner import ModelRunner
+from hand_runner import HandRunner
 from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.llama import Llama
 from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
@@ -46,19 +46,19 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def test_m1_prefill_equals_transformers(model, expected):
-    (logits,) = ModelRunner(model).run([(0, PROMPT)])
+    (logits,) = HandRunner(model).run([(0, PROMPT)])
     assert_close(logits, expected)
 
 
 def test_m1_decoding_one_by_one_equals_transformers(model, expected):
-    runner = ModelRunner(model)
+    runner = HandRunner(model)
     logits = torch.cat([runner.run([(0, [token])])[0] for token in PROMPT])
     assert_close(logits, expected)
 
 
 def test_m3_a_chunk_then_decodes_equals_one_prefill(model):
-    whole = ModelRunner(model).run([(0, PROMPT)])[0]
-    runner = ModelRunner(model, seed=1)
+    whole = HandRunner(model).run([(0, PROMPT)])[0]
+    runner = HandRunner(model, seed=1)
     pieces = [runner.run([(0, PROMPT[:27])])[0]]
     pieces += [runner.run([(0, [token])])[0] for token in PROMPT[27:]]
     torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-5, rtol=0)
@@ -66,7 +66,7 @@ def test_m3_a_chunk_then_decodes_equals_one_prefill(model):
 
 def test_m1_a_ragged_batch_equals_transformers(model, variant, expected):
     other = PROMPT[::-1][:19]
-    runner = ModelRunner(model)
+    runner = HandRunner(model)
     first = runner.run([(2, PROMPT[:10]), (0, other[:1]), (1, PROMPT[:31])])
     second = runner.run([(0, other[1:]), (1, PROMPT[31:32]), (2, PROMPT[10:39])])
     third = runner.run([(1, PROMPT[32:]), (2, PROMPT[39:])])
@@ -87,7 +87,7 @@ class Refuse(TorchDispatchMode):
 
 
 def test_m4_a_forward_pass_calls_only_ops_and_attention(model):
-    runner = ModelRunner(model)
+    runner = HandRunner(model)
     runner.fill([(0, PROMPT)])
     model.ops, model.attention = mock.Mock(), mock.Mock()
     with Refuse():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tiny_models
-from model_runner import ModelRunner
+from hand_runner import HandRunner
 from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.llama import Llama
 from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
@@ -35,7 +35,7 @@ def test_B142_only_the_layers_that_slide_have_a_window(name, tmp_path):
     model = Llama(checkpoint.config, SimpleOps(), SimpleAttention())
     load_parameters(model, checkpoint)
     assert model.shape.windows == WINDOWS[name]
-    (logits,) = ModelRunner(model).run([(0, PROMPT)])
+    (logits,) = HandRunner(model).run([(0, PROMPT)])
     expected = tiny_models.reference_logits(variant, PROMPT)
     torch.testing.assert_close(logits, expected, atol=1e-3, rtol=0)
 
@@ -50,7 +50,7 @@ def test_B142_the_comparison_would_notice_a_wrong_window():
     checkpoint = MemoryCheckpoint(config, reference.state_dict())
     model = Llama(config, SimpleOps(), SimpleAttention())
     load_parameters(model, checkpoint)
-    (logits,) = ModelRunner(model).run([(0, PROMPT)])
+    (logits,) = HandRunner(model).run([(0, PROMPT)])
     expected = tiny_models.reference_logits(variant, PROMPT)
     torch.testing.assert_close(logits[:8], expected[:8], atol=1e-4, rtol=0)
     assert (logits[8:] - expected[8:]).abs().amax(dim=1).min() > 0.005

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tiny_models
-from model_runner import ModelRunner
+from hand_runner import HandRunner
 from octavo.execution.loader import load_parameters
 from octavo.execution.recording import Record, RecordingAttention, RecordingOps, recording
 from octavo.interfaces.attention import Attention
@@ -50,7 +50,7 @@ def load(variant_name: str) -> Llama:
 @pytest.mark.parametrize("variant_name", FAMILIES.values(), ids=FAMILIES)
 def test_a_replay_has_the_same_bits_as_direct_execution(variant_name):
     model = load(variant_name)
-    replayed, direct = ModelRunner(model), ModelRunner(load(variant_name))
+    replayed, direct = HandRunner(model), HandRunner(load(variant_name))
     with recording(model) as record:
         steps = [replayed.run(STEPS[0])]
     steps += [replayed.run(chunks, execute=record.replay) for chunks in STEPS[1:]]
@@ -63,7 +63,7 @@ def test_a_replay_has_the_same_bits_as_direct_execution(variant_name):
 def test_outside_the_block_nothing_is_recorded_and_the_own_ops_are_back():
     model = load("Llama-2")
     ops, attention = model.ops, model.attention
-    runner = ModelRunner(model)
+    runner = HandRunner(model)
     with recording(model) as record:
         runner.run(STEPS[0])
     num_calls = len(record.calls)

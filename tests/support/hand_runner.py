@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CAPACITY = StepCapacity(max_tokens=64, max_rows=64, max_seqs=4, max_blocks=12, block_size=4)
 
 
-class ModelRunner:
+class HandRunner:
     """Feeds tokens of sequences 0..3 to a loaded architecture and returns all their logits.
 
     Blocks are dealt out in a shuffled order, so that no physical order can be relied on.
