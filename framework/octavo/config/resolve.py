@@ -147,8 +147,8 @@ def _section(name: str, layer: Layer) -> Section:
         for one in error.errors(include_url=False, include_context=False):
             key = str(one["loc"][0])
             message = one["msg"][:1].lower() + one["msg"][1:]
-            place = written[key].where
-            problems.append((f"invalid value {one['input']!r:.80} ({place})", message))
+            given = written[key].value if len(one["loc"]) == 1 else one["input"]
+            problems.append((f"invalid value {given!r:.80} ({written[key].where})", message))
     if len(problems) == 1:
         raise ConfigError(*problems[0])
     headline = f"{len(problems)} invalid values"

@@ -34,8 +34,9 @@ def _amount(value: Any) -> Any:
 
 
 def _off(value: Any) -> Any:
-    """Read the words that mean "no limit" as None."""
-    return None if isinstance(value, str) and value.lower() in {"none", "off", "auto"} else value
+    """Read the words that mean "no limit" as None; YAML reads a bare `off` as False."""
+    is_word = isinstance(value, str) and value.lower() in {"none", "off", "auto"}
+    return None if is_word or value is False else value
 
 
 def _many(value: Any) -> Any:

@@ -1,0 +1,10 @@
+"""Exposes the class where an instance is meant."""
+
+from octavo.hookspecs import OctavoSpecs
+
+
+class Plugin(OctavoSpecs):
+    """No hooks."""
+
+
+plugin = Plugin
