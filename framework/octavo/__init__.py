@@ -10,9 +10,13 @@ import importlib
 
 TYPE_CHECKING = False  # mypy and editors take this as true; saves importing `typing`
 if TYPE_CHECKING:
+    from octavo.async_llm import AsyncLLM
     from octavo.errors import OctavoError
-    from octavo.llm import LLM, AsyncLLM
-    from octavo.plugin.component import Component, NoOptions
+    from octavo.frontend.outputs import CompletionOutput, RequestOutput
+    from octavo.hookspecs import OctavoSpecs
+    from octavo.llm import LLM
+    from octavo.plugin.component import Component
+    from octavo.plugin.options import ComponentOptions, NoOptions
     from octavo.sampling_params import SamplingParams
 
 __version__ = "0.1.0"
@@ -20,20 +24,28 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "CompletionOutput",
     "Component",
+    "ComponentOptions",
     "NoOptions",
     "OctavoError",
+    "OctavoSpecs",
+    "RequestOutput",
     "SamplingParams",
     "__version__",
 ]
 
 _HOME = {
     "LLM": "octavo.llm",
-    "AsyncLLM": "octavo.llm",
-    "SamplingParams": "octavo.sampling_params",
+    "AsyncLLM": "octavo.async_llm",
+    "CompletionOutput": "octavo.frontend.outputs",
     "Component": "octavo.plugin.component",
-    "NoOptions": "octavo.plugin.component",
+    "ComponentOptions": "octavo.plugin.options",
+    "NoOptions": "octavo.plugin.options",
     "OctavoError": "octavo.errors",
+    "OctavoSpecs": "octavo.hookspecs",
+    "RequestOutput": "octavo.frontend.outputs",
+    "SamplingParams": "octavo.sampling_params",
 }
 
 
@@ -43,7 +55,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         message = f"module 'octavo' has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(importlib.import_module(home), name)
+    value: object = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 
