@@ -23,11 +23,15 @@ class OutputProcessor:
     """Follows one call.
 
     `absorb` each engine output when it comes; `take` what is to be shown when someone listens.
-    A slow listener finds all that came since in one output: nothing queues up.
+    A slow listener finds all that came since in one output: nothing queues up. `kind` is the
+    form of the outputs where it is not the one that the parameters name.
     """
 
-    def __init__(self, call: PreparedCall, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, call: PreparedCall, tokenizer: Tokenizer, *, kind: RequestOutputKind | None = None
+    ) -> None:
         self.call = call
+        self.kind = kind or call.params.output_kind
         self.tokenizer = tokenizer
         self.metrics = RequestMetrics(arrival_time=call.arrival_s)
         self.num_cached_tokens = 0
@@ -76,10 +80,9 @@ class OutputProcessor:
         """
         if self._is_final_taken:
             return None
-        kind = self.call.params.output_kind
-        if kind is RequestOutputKind.DELTA:
+        if self.kind is RequestOutputKind.DELTA:
             outputs = self._deltas()
-        elif self._changed and (self.is_finished or kind is RequestOutputKind.CUMULATIVE):
+        elif self._changed and (self.is_finished or self.kind is RequestOutputKind.CUMULATIVE):
             outputs = [choice.snapshot() for choice in self._choices.values()]
             self._changed.clear()
         else:
@@ -100,7 +103,7 @@ class OutputProcessor:
 
     def _request_output(self, outputs: list[CompletionOutput]) -> RequestOutput:
         prompt_logprobs = self._prompt_logprobs
-        if self.call.params.output_kind is RequestOutputKind.DELTA:
+        if self.kind is RequestOutputKind.DELTA:
             self._prompt_logprobs = None
         return RequestOutput(
             request_id=self.call.request_id,

@@ -73,7 +73,8 @@ class Preprocessor:
         self.tokenizer = tokenizer
         self.info = info
         self.defaults = defaults or GenerationDefaults()
-        self._seeds = random.SystemRandom() if seed is None else random.Random(seed)
+        # no secrets are drawn from it
+        self._seeds = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
         ends = tokenizer.eos_token_ids | set(self.defaults.eos_token_ids)
         self.eos_token_ids = tuple(sorted(i for i in ends if i < info.vocab_size))
 

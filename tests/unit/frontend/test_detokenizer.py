@@ -88,7 +88,7 @@ def test_leading_space_goes_only_where_a_text_begins():
 
 def test_decoders_that_look_at_neighbours_are_followed_by_a_window():
     tokenizer = WordsTokenizer()
-    draw = random.Random(0)
+    draw = random.Random(0)  # noqa: S311 - test data
     for _ in range(50):
         ids = [draw.randrange(6) for _ in range(40)]
         assert "".join(_deltas(tokenizer, ids)) == tokenizer.decode(ids)

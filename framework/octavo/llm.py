@@ -1,0 +1,169 @@
+"""`LLM`: a model in this process, for programs that have all their prompts at hand.
+
+Knows vLLM's names. Does not know how requests are checked (`octavo.frontend.preprocess`), run
+(`octavo.frontend.offline`) or computed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, Self
+
+from octavo.errors import EngineDeadError, RequestError
+from octavo.frontend.offline import OfflineRun
+from octavo.frontend.preprocess import Call
+from octavo.frontend.progress import ProgressLine
+from octavo.frontend.prompts import Prompt, is_single_prompt
+from octavo.local_model import open_model, resolve_settings
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from octavo.engine.messages import EngineStats
+    from octavo.frontend.outputs import RequestOutput
+    from octavo.frontend.preprocess import PreparedCall
+    from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.sampling_params import SamplingParams
+
+
+class LLM:
+    """A model, loaded. A context manager; methods may be called from any thread, one at a time.
+
+        llm = LLM(model="smollm2")
+        outputs = llm.generate(["The sea is"], SamplingParams(temperature=0.7, top_p=0.95))
+        print(outputs[0].outputs[0].text)
+
+    `settings` are the names of the config (`max_num_seqs`, `block_size`, `seed`, ...) and any kind
+    of component: by name (`scheduler="priority"`), by class (`scheduler=MyPolicy`), or with
+    options (`scheduler={"use": "priority", "ageing-s": 5}`).
+
+    Raises ConfigError for a setting that nothing declares, with the nearest name; PluginError
+    when components do not fit; ModelError and CapacityError when the model cannot be loaded.
+    """
+
+    def __init__(self, model: str, *, tokenizer: str | None = None, **settings: Any) -> None:
+        named = {"model": model} if tokenizer is None else {"model": model, "tokenizer": tokenizer}
+        self._model = open_model(resolve_settings({**named, **settings}))
+        self._lock = threading.Lock()
+        self._call_numbers = count()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the model."""
+        self.close()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        lora_request: object | None = None,
+        priority: Sequence[int] | int | None = None,
+    ) -> list[RequestOutput]:
+        """Continue each prompt, and return the outputs in the order of the prompts.
+
+        A prompt is a text, a list of token ids, or a dict with `prompt` or `prompt_token_ids` (and
+        `cache_salt`). One `SamplingParams` serves all prompts, a list has one for each; None takes
+        the model's own defaults. `use_tqdm` shows a line of progress where somebody watches.
+
+        Raises RequestError, a ValueError that names the index of a bad prompt, before anything
+        runs. A prompt that fails while it runs has `finish_reason` "error" and says why in
+        `outputs[i].error`; the others are good. Ctrl-C raises KeyboardInterrupt, and the LLM
+        stays usable.
+        """
+        many: Sequence[Any] = [prompts] if is_single_prompt(prompts) else prompts  # type: ignore[assignment]
+        return self._run(
+            many, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority
+        )
+
+    def get_tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer."""
+        return self._model.tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Return what the model's files advise, as `generate` uses without parameters."""
+        return self._model.preprocessor.default_sampling_params()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget cached prefixes. Returns whether all of them could be forgotten."""
+        with self._lock:
+            return self._model.engine.reset_prefix_cache()
+
+    def get_metrics(self) -> EngineStats:
+        """Return a snapshot of the engine's counters and gauges."""
+        return self._model.engine.stats()
+
+    def close(self) -> None:
+        """Release the model and its memory; twice is fine."""
+        with self._lock:
+            self._is_closed = True
+            self._model.engine.close()
+
+    def _run(
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        *,
+        use_tqdm: bool,
+        lora_request: object | None,
+        priority: Sequence[int] | int | None,
+        add_special_tokens: bool = True,
+    ) -> list[RequestOutput]:
+        if sampling_params is None:
+            sampling_params = self.get_default_sampling_params()
+        params = _one_each("sampling_params", sampling_params, len(prompts))
+        priorities = _one_each("priority", priority or 0, len(prompts))
+        with self._lock:
+            if self._is_closed:
+                raise EngineDeadError("this LLM is closed", "make another one")
+            arrival_s = time.monotonic()
+            calls = [
+                self._prepare(
+                    i,
+                    Call(
+                        request_id=str(next(self._call_numbers)),
+                        prompt=prompt,
+                        params=params[i],
+                        arrival_s=arrival_s,
+                        priority=priorities[i],
+                        lora_request=lora_request,
+                        add_special_tokens=add_special_tokens,
+                    ),
+                )
+                for i, prompt in enumerate(prompts)
+            ]
+            run = OfflineRun(self._model.engine, self._model.tokenizer, calls)
+            is_shown = None if use_tqdm else False
+            with ProgressLine("Processed prompts", len(calls), is_shown=is_shown) as progress:
+                return run.run(progress)
+
+    def _prepare(self, index: int, call: Call) -> PreparedCall:
+        try:
+            return self._model.preprocessor.prepare(call)
+        except RequestError as error:
+            headline = f"prompt {index}: {error.headline}"
+            raise RequestError(headline, *error.facts, param=error.param) from error
+
+
+def _one_each(name: str, value: Any, num_prompts: int) -> Sequence[Any]:
+    """Return one value for each prompt. Raises RequestError when a list has another length."""
+    if not isinstance(value, Sequence):
+        return [value] * num_prompts
+    if len(value) != num_prompts:
+        raise RequestError(
+            f"{num_prompts} prompts, but {len(value)} {name}: give one, or one for each prompt",
+            param=name,
+        )
+    return value

@@ -1,0 +1,79 @@
+"""A model opened in this process: engine, tokenizer, and the checks in front of them.
+
+What `LLM` and `AsyncLLM` share. Knows how the parts are put together. Does not know how requests
+are run (`octavo.frontend.offline`, `octavo.engine_thread`).
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from octavo.config.resolve import resolve
+from octavo.engine.build import build_engine
+from octavo.frontend.defaults import generation_defaults
+from octavo.frontend.preprocess import Preprocessor
+from octavo.frontend.progress import TransferLine
+from octavo.model_files import describe_model, load_tokenizer, locate_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.engine.engine import Engine
+    from octavo.frontend.defaults import GenerationDefaults
+    from octavo.interfaces.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """The parts of an opened model."""
+
+    config: ResolvedConfig
+    engine: Engine
+    tokenizer: Tokenizer
+    preprocessor: Preprocessor
+
+
+def resolve_settings(settings: Mapping[str, Any]) -> ResolvedConfig:
+    """Return the config of keyword settings; those without effect are logged as warnings.
+
+    Raises ConfigError or PluginError.
+    """
+    config = resolve(overrides=settings)
+    for note in config.notes:
+        logger.warning(note)
+    return config
+
+
+def open_model(config: ResolvedConfig) -> LocalModel:
+    """Load a model and start its engine. Raises the typed errors of loading.
+
+    The tokenizer is read in a second thread while the engine imports torch and loads weights.
+    """
+    transfers = TransferLine()
+    try:
+        path = locate_model(config, transfers)
+    finally:
+        transfers.close()
+
+    def read_texts() -> tuple[Tokenizer, GenerationDefaults]:
+        description = describe_model(config, path)
+        has_sampling = config.model.generation_config == "auto"
+        defaults = generation_defaults(description, has_sampling=has_sampling)
+        return load_tokenizer(config, description), defaults
+
+    with ThreadPoolExecutor(1, "octavo-tokenizer") as pool:
+        texts = pool.submit(read_texts)
+        engine = build_engine(config)
+        try:
+            tokenizer, defaults = texts.result()
+        except BaseException:
+            engine.close()
+            raise
+    preprocessor = Preprocessor(tokenizer, engine.info, defaults, seed=config.engine.seed)
+    return LocalModel(config, engine, tokenizer, preprocessor)
