@@ -54,7 +54,7 @@ NAMED = {
 
 #: libraries of the stock plugins that one folder wraps, and who else may not touch
 WRAPPED = {
-    "safetensors": {"weights"},
+    "safetensors": {"weights", "formats"},
     "huggingface_hub": {"sources"},
     "litestar": {"dialects"},
     "tokenizers": {"tokenizers"},
@@ -143,7 +143,7 @@ def test_every_exception_is_used():
             "from octavo_plugins.allocators.paged import PagedAllocator",
             "kind schedulers may not import from kind allocators",
         ),
-        ("octavo_plugins.ops.x", "import safetensors", "safetensors is wrapped by weights"),
+        ("octavo_plugins.ops.x", "import safetensors", "safetensors is wrapped by formats, weights"),
     ],
 )
 def test_a_breach_is_seen(name, source, problem):

@@ -12,57 +12,28 @@ if TYPE_CHECKING:
 
     from octavo.interfaces.sampler import SamplerStage
 
+#: name, class in `stages`, what it does; in the order in which they run
+_STAGES = (
+    ("allowed-ids", "AllowedIds", "only these token ids may be drawn"),
+    ("bad-words", "BadWords", "these sequences of tokens may not be completed"),
+    ("min-tokens", "MinTokens", "no end of sequence before so many tokens"),
+    ("logit-bias", "LogitBias", "adds a bias to the logits of single tokens"),
+    ("penalties", "Penalties", "repetition, presence and frequency penalties"),
+    ("temperature", "Temperature", "divides logits by the temperature; 0 is greedy"),
+    ("min-p", "MinP", "drops tokens less likely than a share of the likeliest's"),
+    ("top-k", "TopK", "keeps the k likeliest tokens"),
+    ("top-p", "TopP", "keeps the smallest set of tokens that holds probability p"),
+)
+
 
 class Plugin(OctavoSpecs):
     """Declares the stock sampler stages."""
 
     def octavo_sampler_stages(self) -> Iterator[Component[SamplerStage]]:
-        """Yield one stage for each step, in the order in which they run."""
-        yield Component(
-            name="allowed-ids",
-            target="octavo_plugins.samplers.stages:AllowedIds",
-            summary="only these token ids may be drawn",
-        )
-        yield Component(
-            name="bad-words",
-            target="octavo_plugins.samplers.stages:BadWords",
-            summary="these sequences of tokens may not be completed",
-        )
-        yield Component(
-            name="min-tokens",
-            target="octavo_plugins.samplers.stages:MinTokens",
-            summary="no end of sequence before so many tokens",
-        )
-        yield Component(
-            name="logit-bias",
-            target="octavo_plugins.samplers.stages:LogitBias",
-            summary="adds a bias to the logits of single tokens",
-        )
-        yield Component(
-            name="penalties",
-            target="octavo_plugins.samplers.stages:Penalties",
-            summary="repetition, presence and frequency penalties",
-        )
-        yield Component(
-            name="temperature",
-            target="octavo_plugins.samplers.stages:Temperature",
-            summary="divides logits by the temperature; 0 is greedy",
-        )
-        yield Component(
-            name="min-p",
-            target="octavo_plugins.samplers.stages:MinP",
-            summary="drops tokens less likely than a share of the likeliest's",
-        )
-        yield Component(
-            name="top-k",
-            target="octavo_plugins.samplers.stages:TopK",
-            summary="keeps the k likeliest tokens",
-        )
-        yield Component(
-            name="top-p",
-            target="octavo_plugins.samplers.stages:TopP",
-            summary="keeps the smallest set of tokens that holds probability p",
-        )
+        """Yield one stage for each step."""
+        for name, stage, summary in _STAGES:
+            target = f"octavo_plugins.samplers.stages:{stage}"
+            yield Component(name=name, target=target, summary=summary)
 
 
 plugin = Plugin()
