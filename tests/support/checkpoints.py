@@ -181,3 +181,42 @@ def random_tensor(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32
     """Return a tensor of normal noise that a seed determines."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator).to(dtype)
+
+
+def llama_gguf(
+    architecture: str = "llama", *, hidden_size: int = 32, head_dim: int = 8, num_layers: int = 2
+) -> GgufFile:
+    """Return a tiny model of the llama family, weights of noise: 4 heads, 2 of keys."""
+    rng = np.random.default_rng(11)
+    inner_size = 64 if hidden_size < 64 else 256
+
+    def noise(*shape: int) -> GgufTensor:
+        return f32(rng.normal(0, 0.1, shape))
+
+    tensors = {"token_embd.weight": noise(48, hidden_size)}
+    for layer in range(num_layers):
+        tensors |= {
+            f"blk.{layer}.attn_norm.weight": noise(hidden_size),
+            f"blk.{layer}.attn_q.weight": noise(4 * head_dim, hidden_size),
+            f"blk.{layer}.attn_k.weight": noise(2 * head_dim, hidden_size),
+            f"blk.{layer}.attn_v.weight": noise(2 * head_dim, hidden_size),
+            f"blk.{layer}.attn_output.weight": noise(hidden_size, 4 * head_dim),
+            f"blk.{layer}.ffn_norm.weight": noise(hidden_size),
+            f"blk.{layer}.ffn_gate.weight": noise(inner_size, hidden_size),
+            f"blk.{layer}.ffn_up.weight": noise(inner_size, hidden_size),
+            f"blk.{layer}.ffn_down.weight": noise(hidden_size, inner_size),
+        }
+    tensors["output_norm.weight"] = noise(hidden_size)
+    metadata: dict[str, Any] = {
+        "general.architecture": architecture,
+        f"{architecture}.block_count": num_layers,
+        f"{architecture}.context_length": 64,
+        f"{architecture}.embedding_length": hidden_size,
+        f"{architecture}.feed_forward_length": inner_size,
+        f"{architecture}.attention.head_count": 4,
+        f"{architecture}.attention.head_count_kv": 2,
+        f"{architecture}.attention.key_length": head_dim,
+        f"{architecture}.attention.layer_norm_rms_epsilon": 1e-5,
+        f"{architecture}.rope.dimension_count": head_dim,
+    }
+    return GgufFile(metadata, tensors)
