@@ -1,0 +1,274 @@
+"""The engine process: `python -m octavo.serving.engine_process --fd N`, started by the server.
+
+One thread reads messages, the main thread steps the engine and sends what came of it. While there
+is no work the main thread sleeps on a condition, so that an idle engine costs no CPU. The process
+ends when its socket does: however the server dies, no engine is left behind.
+
+Knows messages and the engine's methods. Does not know HTTP, text or configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from octavo.config.resolved import ResolvedConfig
+from octavo.errors import EngineDeadError, OctavoError, RequestError
+from octavo.serving import protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
+
+_logger = logging.getLogger("octavo.engine")
+
+#: how long a running step may still go on after the server has gone
+_ORPHAN_GRACE_S = 10.0
+_BUILD_MODULE = "octavo.engine.build"
+
+
+class ServableEngine(Protocol):
+    """What this process needs of an engine; `octavo.engine.engine.Engine` has it."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """Return what the front end must know."""
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether `step` would do anything."""
+
+    @property
+    def predicted_step_ms(self) -> float:
+        """Return how long a full step takes at most."""
+
+    def add(self, source: EngineRequest) -> None:
+        """Queue a request. Raises `RequestError`."""
+
+    def abort(self, request_ids: Iterable[str]) -> list[EngineOutput]:
+        """End requests; unknown ids are ignored."""
+
+    def step(self) -> list[EngineOutput]:
+        """Advance. Whatever it raises means that the engine is dead."""
+
+    def stats(self) -> EngineStats:
+        """Return a snapshot."""
+
+    def close(self) -> None:
+        """Release everything; twice is fine."""
+
+
+class Inbox:
+    """Messages from the reader's thread to the main one."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._messages: list[protocol.ToEngine] = []
+        self._is_closed = False
+
+    def put(self, message: protocol.ToEngine) -> None:
+        """Add a message and wake the main thread."""
+        with self._condition:
+            self._messages.append(message)
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Say that no more will come."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify()
+
+    def take(self, *, is_waiting: bool) -> list[protocol.ToEngine] | None:
+        """Return all messages there are, possibly none; None when no more will come.
+
+        With `is_waiting`, sleep until there is something to return.
+        """
+        with self._condition:
+            while is_waiting and not self._messages and not self._is_closed:
+                self._condition.wait()
+            if self._is_closed:
+                return None
+            messages, self._messages = self._messages, []
+            return messages
+
+
+class Channel:
+    """The socket to the server: sends from any thread, and a thread that fills the inbox."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.inbox = Inbox()
+        self.predicted_ms = 0.0
+        self.step_started_s: float | None = None
+        self.is_started = False
+        self.has_ended = threading.Event()
+        self._sock = sock
+        self._lock = threading.Lock()
+        threading.Thread(target=self._read, name="octavo-reader", daemon=True).start()
+
+    def send(self, message: protocol.FromEngine) -> None:
+        """Send a message; when the server has gone there is nobody to tell, so nothing is said."""
+        frame = protocol.encode_frame(message)
+        with self._lock:
+            try:
+                self._sock.sendall(frame)
+            except OSError:
+                self.inbox.close()
+
+    def pong(self, ping_id: int, *, is_loop: bool) -> None:
+        """Answer a ping with where the engine is."""
+        started_s = self.step_started_s
+        step_ms = None if started_s is None else (time.monotonic() - started_s) * 1000.0
+        self.send(protocol.Pong(ping_id, is_loop, step_ms, self.predicted_ms))
+
+    def _read(self) -> None:
+        frames = protocol.FrameBuffer()
+        while data := self._receive():
+            for body in frames.feed(data):
+                message = protocol.decode_to_engine(body)
+                if isinstance(message, protocol.Ping):
+                    self.pong(message.ping_id, is_loop=False)
+                self.inbox.put(message)
+        self._on_end()
+
+    def _receive(self) -> bytes:
+        try:
+            return self._sock.recv(1 << 20)
+        except OSError:
+            return b""
+
+    def _on_end(self) -> None:
+        """The server has gone: let the step end if the engine runs, otherwise end at once."""
+        self.inbox.close()
+        if not self.is_started or not self.has_ended.wait(_ORPHAN_GRACE_S):
+            os._exit(1)  # the main thread is inside a load or a step that cannot be interrupted
+
+
+class EngineLoop:
+    """Feeds the engine from the inbox, steps it while it has work, and sends its outputs."""
+
+    def __init__(self, engine: ServableEngine, channel: Channel) -> None:
+        self._engine = engine
+        self._channel = channel
+
+    def run(self) -> None:
+        """Run until the socket ends. Raises what the engine's step raises."""
+        engine, inbox = self._engine, self._channel.inbox
+        while (messages := inbox.take(is_waiting=not engine.has_work)) is not None:
+            for message in messages:
+                self._handle(message)
+            if engine.has_work:
+                self._step()
+
+    def _step(self) -> None:
+        channel = self._channel
+        channel.predicted_ms = self._engine.predicted_step_ms
+        channel.step_started_s = time.monotonic()
+        outputs = self._engine.step()
+        channel.step_started_s = None
+        if outputs:
+            channel.send(protocol.Batch(outputs=outputs))
+
+    def _handle(self, message: protocol.ToEngine) -> None:
+        match message:
+            case protocol.Add():
+                self._add(message.requests)
+            case protocol.Abort():
+                self._engine.abort(message.request_ids)
+            case protocol.Ping():
+                self._channel.pong(message.ping_id, is_loop=True)
+            case protocol.GetStats():
+                self._channel.send(protocol.Stats(self._engine.stats()))
+
+    def _add(self, requests: list[protocol.WireRequest]) -> None:
+        batch = protocol.Batch(accepted=[], rejected=[])
+        for request in requests:
+            try:
+                self._engine.add(protocol.from_wire(request))
+            except RequestError as error:
+                batch.rejected.append((request.request_id, protocol.error_to_wire(error)))
+            else:
+                batch.accepted.append(request.request_id)
+        self._channel.send(batch)
+
+
+def serve(sock: socket.socket, build: Callable[[str], ServableEngine]) -> int:
+    """Serve one engine over a connected socket until it ends. Returns the exit code.
+
+    `build` makes the engine from the resolved configuration's JSON; a typed error that it raises
+    is sent to the server.
+    """
+    channel = Channel(sock)
+    first = channel.inbox.take(is_waiting=True)
+    if not first or not isinstance(first[0], protocol.Start):
+        return 1
+    try:
+        engine = build(first[0].config_json)
+    except Exception as error:
+        if not isinstance(error, OctavoError):
+            _logger.exception("the engine could not start")
+        exit_code = getattr(error, "exit_code", 1)
+        channel.send(protocol.StartFailed(protocol.error_to_wire(error), exit_code))
+        return exit_code
+    for late in first[1:]:
+        channel.inbox.put(late)
+    gc.collect()
+    gc.freeze()  # the model's objects stay for good: later collections need not look at them
+    channel.is_started = True
+    channel.send(protocol.Ready(engine.info))
+    return _run(engine, channel)
+
+
+def _run(engine: ServableEngine, channel: Channel) -> int:
+    try:
+        EngineLoop(engine, channel).run()
+    except Exception as error:
+        _logger.exception("the engine's loop failed")
+        if not isinstance(error, EngineDeadError):
+            error = EngineDeadError(f"the engine failed: {type(error).__name__}: {error}")
+        channel.send(protocol.Died(protocol.error_to_wire(error)))
+        return 1
+    finally:
+        engine.close()
+        channel.has_ended.set()
+    return 0
+
+
+def build_engine(config_json: str) -> ServableEngine:
+    """Build the engine that a resolved configuration describes.
+
+    Imports torch, and does so only here: the reader's thread must already watch the socket.
+    """
+    module = importlib.import_module(_BUILD_MODULE)
+    engine: ServableEngine = module.build_engine(ResolvedConfig.from_json(config_json))
+    return engine
+
+
+def main(
+    argv: Sequence[str] | None = None, build: Callable[[str], ServableEngine] = build_engine
+) -> int:
+    """Run the process. The server passes the number of an inherited, connected socket."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="inherited socket to the server")
+    args = parser.parse_args(argv)
+    sock = socket.socket(fileno=args.fd)
+    sock.set_inheritable(False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A signal to the whole group must not cut the answers that the server still drains: it
+        # decides when this process ends, by closing the socket.
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    return serve(sock, build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

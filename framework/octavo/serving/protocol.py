@@ -1,0 +1,229 @@
+"""What the server process and the engine process say to each other, and how it is framed.
+
+A frame is four bytes of length (big-endian) and one msgpack message; no pickle, so that neither
+side can make the other run anything. The first message is `Start`, answered once by `Ready` or
+`StartFailed`; then requests and outputs go both ways. Closing the socket ends the engine.
+
+Knows messages and bytes. Does not know sockets' owners, HTTP, or how an engine works.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from octavo import errors
+from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_HEADER = struct.Struct(">I")
+_PARAMS_DEFAULTS = {
+    field.name: getattr(SamplingParams(), field.name)
+    for field in dataclasses.fields(SamplingParams)
+}
+_LOCAL_PARAMS = ("output_kind", "logits_processors")
+
+
+class WireError(msgspec.Struct, array_like=True, frozen=True):
+    """A typed error as plain data: `kind` is the name of a class of `octavo.errors`."""
+
+    kind: str
+    headline: str
+    facts: list[str]
+    param: str | None = None
+
+
+class WireRequest(msgspec.Struct, array_like=True, frozen=True):
+    """An `EngineRequest`; `params` holds only what differs from the defaults."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: dict[str, Any]
+    max_tokens: int
+    seed: int
+    arrival_s: float
+    choice: int
+    priority: int
+    eos_token_ids: tuple[int, ...]
+    bad_words_ids: tuple[tuple[int, ...], ...]
+    cache_salt: str | None
+    adapter: str | None
+    metadata: dict[str, Any]
+
+
+class Start(msgspec.Struct, tag="start"):
+    """The resolved configuration, as JSON. The first message, sent once."""
+
+    config_json: str
+
+
+class Add(msgspec.Struct, tag="add"):
+    """New requests of one call. Each is answered by its id in `Batch.accepted` or `rejected`."""
+
+    requests: list[WireRequest]
+
+
+class Abort(msgspec.Struct, tag="abort"):
+    """Forget these requests. Ids that are not there are ignored."""
+
+    request_ids: list[str]
+
+
+class Ping(msgspec.Struct, tag="ping"):
+    """Is there progress? Answered at once by the reader, and then by the engine's loop."""
+
+    ping_id: int
+
+
+class GetStats(msgspec.Struct, tag="get-stats"):
+    """Ask for a `Stats`, which the engine's loop sends between two steps."""
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """The engine has started."""
+
+    info: EngineInfo
+
+
+class StartFailed(msgspec.Struct, tag="start-failed"):
+    """The engine could not start; the process exits with `exit_code`."""
+
+    error: WireError
+    exit_code: int
+
+
+class Batch(msgspec.Struct, tag="batch", omit_defaults=True):
+    """News after a step: outputs, and what became of requests that were added before it."""
+
+    outputs: list[EngineOutput] = []
+    accepted: list[str] = []
+    rejected: list[tuple[str, WireError]] = []
+
+
+class Pong(msgspec.Struct, tag="pong"):
+    """Where the engine is. `step_ms` is how long the step in progress has run, None between steps.
+
+    `is_loop` tells the answer of the engine's loop from that of the thread that reads.
+    """
+
+    ping_id: int
+    is_loop: bool
+    step_ms: float | None
+    predicted_ms: float
+
+
+class Stats(msgspec.Struct, tag="stats"):
+    """A snapshot of the engine's counters."""
+
+    stats: EngineStats
+
+
+class Died(msgspec.Struct, tag="died"):
+    """The engine's loop raised; the process is about to exit."""
+
+    error: WireError
+
+
+ToEngine: TypeAlias = Start | Add | Abort | Ping | GetStats
+FromEngine: TypeAlias = Ready | StartFailed | Batch | Pong | Stats | Died
+
+_encoder = msgspec.msgpack.Encoder()
+_decode_to_engine: Callable[[bytes], ToEngine] = msgspec.msgpack.Decoder(ToEngine).decode
+_decode_from_engine: Callable[[bytes], FromEngine] = msgspec.msgpack.Decoder(FromEngine).decode
+
+
+def encode_frame(message: ToEngine | FromEngine) -> bytes:
+    """Return a message as one frame. Raises TypeError for values that msgpack cannot hold."""
+    body = _encoder.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+def decode_to_engine(body: bytes) -> ToEngine:
+    """Return the message in a frame's body, as the engine process reads it."""
+    return _decode_to_engine(body)
+
+
+def decode_from_engine(body: bytes) -> FromEngine:
+    """Return the message in a frame's body, as the server process reads it."""
+    return _decode_from_engine(body)
+
+
+class FrameBuffer:
+    """Cuts a stream of bytes into the bodies of frames."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take more bytes and yield each body that is complete now."""
+        pending = self._pending
+        pending += data
+        start = 0
+        while len(pending) - start >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(pending, start)
+            end = start + _HEADER.size + length
+            if len(pending) < end:
+                break
+            yield bytes(memoryview(pending)[start + _HEADER.size : end])
+            start = end
+        if start:
+            del pending[:start]
+
+
+def to_wire(request: EngineRequest) -> WireRequest:
+    """Return a request as plain data. Raises UnsupportedError for what cannot leave a process."""
+    params = request.params
+    if params.logits_processors:
+        raise errors.UnsupportedError(
+            "logits_processors are callables, which cannot be sent to an engine process",
+            "use the LLM class, which runs the engine in the calling process",
+        )
+    changed: dict[str, Any] = {}
+    for name, default in _PARAMS_DEFAULTS.items():
+        value = getattr(params, name)
+        if value != default and name not in _LOCAL_PARAMS:
+            changed[name] = value
+    return WireRequest(
+        request_id=request.request_id,
+        prompt_token_ids=request.prompt_token_ids,
+        params=changed,
+        max_tokens=request.max_tokens,
+        seed=request.seed,
+        arrival_s=request.arrival_s,
+        choice=request.choice,
+        priority=request.priority,
+        eos_token_ids=request.eos_token_ids,
+        bad_words_ids=request.bad_words_ids,
+        cache_salt=request.cache_salt,
+        adapter=request.adapter,
+        metadata=request.metadata,
+    )
+
+
+def from_wire(wire: WireRequest) -> EngineRequest:
+    """Return the request that `to_wire` was given; its outputs hold only what is new."""
+    params = SamplingParams(**wire.params, output_kind=RequestOutputKind.DELTA)
+    fields = {name: getattr(wire, name) for name in wire.__struct_fields__ if name != "params"}
+    return EngineRequest(params=params, **fields)
+
+
+def error_to_wire(error: BaseException) -> WireError:
+    """Return an error as plain data; one that is not Octavo's own becomes an `EngineError`."""
+    if not isinstance(error, errors.OctavoError):
+        return WireError("EngineError", f"{type(error).__name__}: {error}", [])
+    kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in errors.__all__)
+    return WireError(kind, error.headline, list(error.facts), getattr(error, "param", None))
+
+
+def error_from_wire(wire: WireError) -> errors.OctavoError:
+    """Return the error that `error_to_wire` was given."""
+    cls: type[errors.OctavoError] = getattr(errors, wire.kind)
+    if issubclass(cls, errors.RequestError):
+        return cls(wire.headline, *wire.facts, param=wire.param)
+    return cls(wire.headline, *wire.facts)
