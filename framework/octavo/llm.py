@@ -22,7 +22,8 @@ from octavo.local_model import open_model, resolve_settings
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from octavo.engine.messages import EngineStats
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.engine.messages import EngineInfo, EngineStats
     from octavo.frontend.outputs import RequestOutput
     from octavo.frontend.preprocess import PreparedCall
     from octavo.interfaces.tokenizer import Tokenizer
@@ -46,7 +47,17 @@ class LLM:
 
     def __init__(self, model: str, *, tokenizer: str | None = None, **settings: Any) -> None:
         named = {"model": model} if tokenizer is None else {"model": model, "tokenizer": tokenizer}
-        self._model = open_model(resolve_settings({**named, **settings}))
+        self._start(resolve_settings({**named, **settings}))
+
+    @classmethod
+    def from_config(cls, config: ResolvedConfig) -> Self:
+        """Return an LLM for a config that is resolved already."""
+        llm = cls.__new__(cls)
+        llm._start(config)  # noqa: SLF001 - what __init__ does, without resolving
+        return llm
+
+    def _start(self, config: ResolvedConfig) -> None:
+        self._model = open_model(config)
         self._lock = threading.Lock()
         self._call_numbers = count()
         self._is_closed = False
@@ -87,6 +98,11 @@ class LLM:
         return self._run(
             many, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority
         )
+
+    @property
+    def engine_info(self) -> EngineInfo:
+        """Return the engine's limits: vocabulary, context, capacity."""
+        return self._model.engine.info
 
     def get_tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer."""

@@ -48,7 +48,6 @@ NAMED = {
     "tokenizers": {"octavo.text": "text to ids"},
     "litestar": {"octavo.serving": "HTTP"},
     "uvicorn": {"octavo.serving": "HTTP"},
-    "tqdm": {"octavo.frontend.progress": "progress bars"},
     "yaml": {"octavo.config.load": "YAML config files, if PyYAML is there"},
 }
 

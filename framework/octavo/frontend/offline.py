@@ -1,4 +1,4 @@
-"""Runs many calls on an engine to their end, in the calling thread.
+"""Runs calls on an engine in the calling thread: many to their end, or one piece by piece.
 
 Knows the engine's `add`, `step` and `abort`. Does not know how calls were made or what their
 text means.
@@ -16,9 +16,10 @@ from octavo.frontend.output_processor import OutputProcessor
 from octavo.sampling_params import RequestOutputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from octavo.engine.engine import Engine
+    from octavo.engine.messages import EngineOutput
     from octavo.frontend.outputs import RequestOutput
     from octavo.frontend.preprocess import PreparedCall
     from octavo.frontend.progress import ProgressLine
@@ -69,13 +70,8 @@ class OfflineRun:
             self._waiting.popleft()
 
     def _step(self) -> None:
-        if not self._engine.has_work:
-            raise EngineError(
-                "the engine has nothing to do, yet requests are unfinished",
-                f"finished: {self._num_finished} of {len(self._processors)}",
-            )
         aborted = []
-        for output in self._engine.step():
+        for output in _step(self._engine):
             processor = self._by_id.get(output.request_id)
             if processor is None or processor.is_finished:
                 continue  # a request of an earlier run that an error cut off, or a late token
@@ -83,3 +79,33 @@ class OfflineRun:
             aborted += processor.absorb(output, time.monotonic())
             self._num_finished += processor.is_finished
         self._engine.abort(aborted)
+
+
+def stream_call(
+    engine: Engine, tokenizer: Tokenizer, call: PreparedCall
+) -> Generator[RequestOutput, None, None]:
+    """Run one call, and yield what is new as it comes.
+
+    Closing the generator, or Ctrl-C (KeyboardInterrupt, between two steps), aborts the call.
+    """
+    processor = OutputProcessor(call, tokenizer, kind=RequestOutputKind.DELTA)
+    try:
+        for request in call.requests:
+            engine.add(request)
+        while not processor.is_finished:
+            aborted = []
+            with DeferredInterrupt():
+                for output in _step(engine):
+                    aborted += processor.absorb(output, time.monotonic())
+                engine.abort(aborted)
+            piece = processor.take()
+            if piece is not None:
+                yield piece
+    finally:
+        engine.abort(processor.unfinished_ids())
+
+
+def _step(engine: Engine) -> list[EngineOutput]:
+    if not engine.has_work:
+        raise EngineError("the engine has nothing to do, yet requests are unfinished")
+    return engine.step()
