@@ -12,19 +12,17 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import pluggy
-
 from octavo.errors import (
     ComponentConflictError,
     PluginBrokenError,
     UnknownComponentError,
     did_you_mean,
 )
-from octavo.hookspecs import OctavoSpecs
 from octavo.plugin.component import Component, kebab_name
 from octavo.plugin.discovery import DiscoverySettings, PluginRecord, discover
 from octavo.plugin.files import portable
 from octavo.plugin.kinds import KINDS
+from octavo.plugin.manager import HookManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,21 +74,6 @@ class Entry:
         return options if isinstance(options, type) else None
 
 
-class _Manager(pluggy.PluginManager):
-    """pluggy, taking every overridden method with our prefix as an implementation."""
-
-    def parse_hookspec_opts(self, module_or_class: object, name: str) -> Any:
-        return (
-            {} if name.startswith("octavo_") and callable(getattr(module_or_class, name)) else None
-        )
-
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
-        inherited = getattr(OctavoSpecs, name, None)
-        if not name.startswith("octavo_") or getattr(type(plugin), name, None) is inherited:
-            return None
-        return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
     """Every plugin that was found, and every component they declare."""
@@ -101,6 +84,8 @@ class Catalogue:
         default_factory=lambda: MappingProxyType({})
     )
     strict: bool = False
+    manager: HookManager = field(default_factory=HookManager, compare=False)
+    """pluggy's manager with the active plugins, in order."""
 
     def check(self) -> None:
         """Raise the first conflict, or the error of a plugin that was asked for by file.
@@ -190,12 +175,16 @@ def build_catalogue(settings: DiscoverySettings | None = None) -> Catalogue:
     nothing.
     """
     settings = settings or DiscoverySettings()
-    records = discover(settings)
-    return catalogue_of(records, settings)
+    manager = HookManager()
+    records = discover(settings, manager)
+    manager.check_pending()
+    return catalogue_of(records, settings, manager)
 
 
 def catalogue_of(
-    records: Iterable[PluginRecord], settings: DiscoverySettings | None = None
+    records: Iterable[PluginRecord],
+    settings: DiscoverySettings | None = None,
+    manager: HookManager | None = None,
 ) -> Catalogue:
     """Put the components of given plugins together; tests make their own records."""
     settings = settings or DiscoverySettings()
@@ -218,21 +207,8 @@ def catalogue_of(
         entries=MappingProxyType({kind: MappingProxyType(table) for kind, table in tables.items()}),
         conflicts=MappingProxyType(conflicts),
         strict=settings.strict,
+        manager=manager or HookManager(),
     )
-
-
-def hook_manager(catalogue: Catalogue) -> pluggy.PluginManager:
-    """Return a pluggy manager with the catalogue's active plugins, in order.
-
-    Raises pluggy's PluginValidationError when a plugin does not fit the specs.
-    """
-    manager = _Manager("octavo")
-    manager.add_hookspecs(OctavoSpecs)
-    for record in catalogue.plugins:
-        if record.plugin is not None:
-            manager.register(record.plugin, record.key)
-    manager.check_pending()
-    return manager
 
 
 def component_of(cls: type) -> Component[Any]:

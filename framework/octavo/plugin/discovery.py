@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import ModuleType
 
+    from octavo.plugin.manager import HookManager
+
 GROUP = "octavo"
 STOCK = "octavo"
 _HOOKS = {kind.hook: kind for kind in KINDS.values()}
@@ -83,14 +85,16 @@ class _Found:
     load: Callable[[], object]
 
 
-def discover(settings: DiscoverySettings) -> list[PluginRecord]:
+def discover(settings: DiscoverySettings, manager: HookManager) -> list[PluginRecord]:
     """Return every plugin there is, stock first, then by distribution and entry point, then files.
+
+    Those that are active are registered with the manager, in this order.
 
     Raises UnknownOptionError when `only` or `disable` names nothing that is installed.
     """
     found = [*_from_entry_points(), *_from_files(settings.files)]
     _check_names(settings, found)
-    return [_settle(one, settings) for one in found]
+    return [_settle(one, settings, manager) for one in found]
 
 
 def declare(plugin: OctavoSpecs) -> tuple[tuple[str, Component[Any]], ...]:
@@ -181,8 +185,8 @@ def _check_names(settings: DiscoverySettings, found: list[_Found]) -> None:
                 )
 
 
-def _settle(found: _Found, settings: DiscoverySettings) -> PluginRecord:
-    """Import a plugin and let it declare, unless it is blocked."""
+def _settle(found: _Found, settings: DiscoverySettings, manager: HookManager) -> PluginRecord:
+    """Import a plugin, let it declare and register it, unless it is blocked."""
     facts: dict[str, Any] = {
         name: getattr(found, name) for name in ("name", "distribution", "version", "value")
     }
@@ -193,9 +197,18 @@ def _settle(found: _Found, settings: DiscoverySettings) -> PluginRecord:
     try:
         plugin = _as_plugin(found.load())
         components = declare(plugin)
+        _register(manager, plugin, f"{found.distribution}:{found.name}")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it is kept
         return PluginRecord(**facts, state="broken", reason=describe(error))
     return PluginRecord(**facts, plugin=plugin, components=components)
+
+
+def _register(manager: HookManager, plugin: OctavoSpecs, key: str) -> None:
+    """Register a plugin. Raises InvalidComponentError for one that is there already."""
+    if manager.is_registered(plugin):
+        headline = f"this plugin object is registered already, as {manager.get_name(plugin)}"
+        raise InvalidComponentError(headline)
+    manager.register(plugin, key)
 
 
 def _blocked_by(found: _Found, settings: DiscoverySettings) -> str:

@@ -4,12 +4,13 @@ import sys
 import pytest
 
 from octavo.errors import PluginBrokenError, UnknownComponentError, UnknownOptionError
-from octavo.plugin.catalogue import build_catalogue, hook_manager
+from octavo.plugin.catalogue import build_catalogue
 from octavo.plugin.discovery import DiscoverySettings, discover
+from octavo.plugin.manager import HookManager
 
 
 def states(settings=None):
-    records = discover(settings or DiscoverySettings())
+    records = discover(settings or DiscoverySettings(), HookManager())
     return {record.distribution or record.name: record for record in records}
 
 
@@ -18,7 +19,7 @@ def test_stock_comes_first_then_by_name_then_files(sites, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from octavo.hookspecs import OctavoSpecs\nplugin = OctavoSpecs()\n")
 
-    records = discover(DiscoverySettings(files=(str(file),)))
+    records = discover(DiscoverySettings(files=(str(file),)), HookManager())
 
     names = list(dict.fromkeys(record.provider for record in records))
     assert names == [
@@ -92,7 +93,7 @@ def test_a_disabled_plugin_is_not_imported(sites):
 
 
 def test_one_entry_point_can_be_disabled(sites):
-    records = discover(DiscoverySettings(disable=("octavo:dialects",)))
+    records = discover(DiscoverySettings(disable=("octavo:dialects",)), HookManager())
 
     assert {record.name for record in records if record.state == "disabled"} == {"dialects"}
 
@@ -124,7 +125,7 @@ def test_a_block_list_that_names_nothing_is_refused(sites):
     sites.add("good")
 
     with pytest.raises(UnknownOptionError) as caught:
-        discover(DiscoverySettings(disable=("octavo-goood",)))
+        discover(DiscoverySettings(disable=("octavo-goood",)), HookManager())
 
     assert str(caught.value) == (
         "unknown plugin 'octavo-goood' ([plugins] disable)\n"
@@ -205,11 +206,25 @@ def test_every_active_plugin_fits_the_specs_as_pluggy_sees_them(sites):
     sites.add("good")
     catalogue = build_catalogue()
 
-    manager = hook_manager(catalogue)
-
-    declared = [one.name for result in manager.hook.octavo_schedulers() for one in result]
+    declared = [one.name for result in catalogue.manager.hook.octavo_schedulers() for one in result]
     assert sorted(declared) == ["fcfs", "priority", "steady"]
-    assert len(manager.get_plugins()) == len(catalogue.plugins)
+    assert len(catalogue.manager.get_plugins()) == len(catalogue.plugins)
+
+
+def test_a_broken_plugin_is_not_registered(sites):
+    sites.add("importerror", "misspelt", "raises")
+
+    names = {name for name, plugin in build_catalogue().manager.list_name_plugin() if plugin}
+
+    assert {name.partition(":")[0] for name in names} == {"octavo"}
+
+
+def test_one_plugin_object_under_two_names_counts_once(sites, tmp_path):
+    file = tmp_path / "again.py"
+    file.write_text("from octavo_plugins.schedulers import plugin\n")
+
+    with pytest.raises(PluginBrokenError, match="registered already, as octavo:schedulers"):
+        build_catalogue(DiscoverySettings(files=(str(file),))).check()
 
 
 def test_two_catalogues_share_nothing(sites):
