@@ -173,7 +173,7 @@ def _latency(
 
 def _latency_row(row: LatencyRow, llm: LLM, limits: Roofline) -> dict[str, Any]:
     """Return rates, and the decode step's shares: bytes of the file read, multiplications done."""
-    facts = llm.executor_facts
+    facts = llm.engine_info
     read_rate = facts.weight_bytes / (row.step_ms / 1000) / 1e9
     flops = 2 * facts.num_multiplied_weights
     return {

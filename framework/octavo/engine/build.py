@@ -52,5 +52,7 @@ def build_engine(config: ResolvedConfig) -> Engine:
         allocator.capacity_tokens,
         max_logprobs,
         settings.max_num_queued_reqs,
+        facts.weight_bytes,
+        facts.num_multiplied_weights,
     )
     return Engine(core, executor, info, depth=settings.depth)

@@ -80,10 +80,15 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What the front end must know of a started engine to validate requests."""
+    """What the front end must know of a started engine to validate requests, or to rate it.
+
+    The last two are as in `octavo.interfaces.executor.ExecutorFacts`.
+    """
 
     vocab_size: int
     max_model_len: int
     capacity_tokens: int
     max_logprobs: int = 20
     max_num_queued_reqs: int = 2048
+    weight_bytes: int = 0
+    num_multiplied_weights: int = 0
