@@ -142,7 +142,11 @@ def test_every_exception_is_used():
             "from octavo_plugins.allocators.paged import PagedAllocator",
             "kind schedulers may not import from kind allocators",
         ),
-        ("octavo_plugins.ops.x", "import safetensors", "safetensors is wrapped by formats, weights"),
+        (
+            "octavo_plugins.ops.x",
+            "import safetensors",
+            "safetensors is wrapped by formats, weights",
+        ),
     ],
 )
 def test_a_breach_is_seen(name, source, problem):
