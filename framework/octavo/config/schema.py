@@ -147,7 +147,24 @@ class ServerConfig(Section):
     log_level: Literal["debug", "info", "warning", "error", "critical"] = Field(
         "info", description="least severity that is logged"
     )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="form of a log line: for people, or one JSON object"
+    )
     access_log: bool = Field(default=True, description="log one line for each HTTP request")
+    enable_log_requests: bool = Field(
+        default=False, description="log the beginning of each prompt, and its parameters"
+    )
+    max_log_len: int = Field(200, ge=0, description="characters of a prompt in the log, at most")
+    strict_fields: bool = Field(
+        default=False,
+        description="answer a request with fields nobody knows with 400, instead of a warning",
+    )
+    shutdown_timeout_s: float = Field(
+        30.0, ge=0, description="seconds that running requests may still take after SIGTERM"
+    )
+    max_stream_backlog_tokens: Amount = Field(
+        8192, ge=1, description="tokens that may wait for a slow reader before it is given up"
+    )
 
 
 class PluginsConfig(Section):
