@@ -10,6 +10,7 @@ Knows argparse. Does not know commands.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,6 +31,8 @@ _DEST = "config."
 _DOTTED = "config_dotted"
 _POSITIONAL = "config_models"
 ALL_SECTIONS = tuple(SECTIONS)
+#: `--name` or `--name=value`; a text that begins with hyphens and has spaces is a value
+_FLAG = re.compile(r"--[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,7 +71,7 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 plain += [word, *rest]
                 break
-            if not word.startswith("--"):
+            if not _FLAG.fullmatch(word):
                 plain.append(word)
                 continue
             name, equals, value = word.partition("=")
@@ -76,7 +79,7 @@ class Parser(argparse.ArgumentParser):
             head = flag[2:].partition(".")[0]
             if "." in flag and (head in KINDS or head in SECTIONS):
                 text = value if equals else next(rest, None)
-                if text is None or (not equals and text.startswith("--")):
+                if text is None or (not equals and _FLAG.fullmatch(text)):
                     self.error(f"argument {name}: expected a value, as in {name}=VALUE")
                 dotted[name[2:]] = text
                 continue

@@ -184,6 +184,14 @@ def test_a_command_line_that_cannot_be_is_explained(words, message):
     assert caught.value.exit_code == 2
 
 
+def test_a_text_that_begins_with_hyphens_is_a_value():
+    parser = Parser(prog="octavo complete")
+    parser.add_argument("--prompt")
+
+    assert parser.parse_args(["--prompt", "-- and then?"]).prompt == "-- and then?"
+    assert parser.parse_args(["--prompt=--x\n-- y"]).prompt == "--x\n-- y"
+
+
 def test_abbreviations_are_not_guessed():
     with pytest.raises(UnknownOptionError, match="unknown flag '--max-num-batched'"):
         parse("--max-num-batched", "1")
