@@ -19,7 +19,7 @@ from octavo.errors import (
     did_you_mean,
 )
 from octavo.plugin.component import Component, kebab_name
-from octavo.plugin.discovery import DiscoverySettings, PluginRecord, discover
+from octavo.plugin.discovery import STOCK, DiscoverySettings, PluginRecord, discover
 from octavo.plugin.files import portable
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.manager import HookManager
@@ -90,8 +90,13 @@ class Catalogue:
     def check(self) -> None:
         """Raise the first conflict, or the error of a plugin that was asked for by file.
 
-        With strict plugins, any broken plugin is raised.
+        With strict plugins, any broken plugin is raised. A catalogue without the stock plugins
+        is an error as well: then octavo runs from a folder without being installed.
         """
+        if not any(record.distribution == STOCK for record in self.plugins):
+            headline = "octavo's own components are not found"
+            fact = "octavo is not installed in this environment: pip install octavo"
+            raise PluginBrokenError(headline, fact, "in a checkout: pip install -e .")
         for conflict in self.conflicts.values():
             raise conflict
         for record in self.broken:

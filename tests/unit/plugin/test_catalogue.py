@@ -226,3 +226,16 @@ def test_a_component_passed_in_python_is_added(sites):
     catalogue = build_catalogue().with_component("scheduler", component)
 
     assert catalogue.get("scheduler", "other").provider == "passed in Python"
+
+
+def test_without_the_stock_octavo_is_not_installed(monkeypatch):
+    monkeypatch.setattr("octavo.plugin.discovery.entry_points", lambda **_: [])
+
+    with pytest.raises(PluginBrokenError) as caught:
+        build_catalogue().check()
+
+    assert str(caught.value) == (
+        "octavo's own components are not found\n"
+        "  octavo is not installed in this environment: pip install octavo\n"
+        "  in a checkout: pip install -e ."
+    )
