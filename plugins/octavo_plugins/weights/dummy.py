@@ -49,10 +49,11 @@ class DummyFormat(WeightsFormat):
         self.options = options
 
     def why_not(self, path: Path) -> list[str]:
-        """Return why there is no config at `path`."""
-        if is_gguf(path) or (path / CONFIG).is_file():
-            return []
-        return [f"'{path}' is neither a GGUF file nor a folder with a {CONFIG}"]
+        """Return why not: always something, because nobody gets made-up weights unasked."""
+        reasons = ["it makes up weights, so that it must be asked for by name"]
+        if not is_gguf(path) and not (path / CONFIG).is_file():
+            reasons.append(f"'{path}' is neither a GGUF file nor a folder with a {CONFIG}")
+        return reasons
 
     def open(self, path: Path) -> DummyCheckpoint:
         """Make up a checkpoint."""

@@ -28,6 +28,9 @@ SIZES = {
 }
 
 
+UNASKED = "it makes up weights, so that it must be asked for by name"
+
+
 def write_config(folder: Path, config: dict[str, Any]) -> Path:
     (folder / "config.json").write_text(json.dumps(config))
     return folder
@@ -75,7 +78,7 @@ def test_noise_depends_on_the_name_alone(tmp_path: Path) -> None:
 
 def test_the_config_may_come_from_a_gguf_file(tmp_path: Path) -> None:
     path = llama_gguf().write(tmp_path / "m.gguf")
-    assert DummyFormat().why_not(path) == []
+    assert DummyFormat().why_not(path) == [UNASKED]
     checkpoint = DummyFormat().open(path)
     assert sorted(checkpoint.names()) == sorted(GgufFormat().open(path).names())
     checkpoint.close()
@@ -84,7 +87,8 @@ def test_the_config_may_come_from_a_gguf_file(tmp_path: Path) -> None:
 
 def test_what_cannot_be_made_up_is_named(tmp_path: Path) -> None:
     assert DummyFormat().why_not(tmp_path / "nothing") == [
-        f"'{tmp_path / 'nothing'}' is neither a GGUF file nor a folder with a config.json"
+        UNASKED,
+        f"'{tmp_path / 'nothing'}' is neither a GGUF file nor a folder with a config.json",
     ]
     folder = write_config(tmp_path, {**SIZES, "architectures": ["MambaForCausalLM"]})
     with pytest.raises(ModelLoadError, match="no weights can be made up for 'MambaForCausalLM'"):
