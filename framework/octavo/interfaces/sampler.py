@@ -80,7 +80,7 @@ class PenaltyRow:
 @dataclass(slots=True)
 class SamplingInputs:
     """One token is drawn per row. Order of work: allowed, bias, penalties, banned, then
-    temperature, top-k, top-p (of the renormalised rest), min-p.
+    temperature, min-p, top-k, top-p (of the renormalised rest), which is vLLM's order.
 
     `uniforms` is the row's noise in [0, 1): a function of (seed, choice, output position,
     purpose) alone. top_k <= 0, top_p >= 1 and min_p <= 0 are off; temperature 0 is greedy.
@@ -88,8 +88,8 @@ class SamplingInputs:
 
     temperature: np.ndarray  # float32 [rows]
     top_k: np.ndarray  # int32 [rows]
-    top_p: np.ndarray  # float32 [rows]
-    min_p: np.ndarray  # float32 [rows]
+    top_p: np.ndarray  # float64 [rows]: in float32, 0.3 is more than three of ten equal tokens
+    min_p: np.ndarray  # float64 [rows]
     uniforms: np.ndarray  # float64 [rows]
     penalties: list[PenaltyRow] = field(default_factory=list)
     bias: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)  # row, ids, adds

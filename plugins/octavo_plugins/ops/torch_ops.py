@@ -95,14 +95,14 @@ class TorchOps(OpSet):
         n = rows.value
         rms_norm(x[:n], weight, eps, out[:n])
 
-    def add_rms_norm(
+    def add_rms_norm(  # noqa: PLR0917 - the interface's
         self, out: Tensor, residual: Tensor, delta: Tensor, weight: Tensor, eps: float, rows: Count
     ) -> None:
         """Add delta into residual, then normalise into out."""
         n = rows.value
         add_rms_norm(residual[:n], delta[:n], weight, eps, out[:n])
 
-    def linear(  # noqa: PLR0917 - the interface's
+    def linear(
         self,
         out: Tensor,
         x: Tensor,
