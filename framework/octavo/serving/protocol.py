@@ -176,6 +176,16 @@ class FrameBuffer:
             del pending[:start]
 
 
+def changed_params(params: SamplingParams) -> dict[str, Any]:
+    """Return what differs from the defaults, of the parameters that mean something elsewhere."""
+    changed: dict[str, Any] = {}
+    for name, default in _PARAMS_DEFAULTS.items():
+        value = getattr(params, name)
+        if value != default and name not in _LOCAL_PARAMS:
+            changed[name] = value
+    return changed
+
+
 def to_wire(request: EngineRequest) -> WireRequest:
     """Return a request as plain data. Raises UnsupportedError for what cannot leave a process."""
     params = request.params
@@ -184,15 +194,10 @@ def to_wire(request: EngineRequest) -> WireRequest:
             "logits_processors are callables, which cannot be sent to an engine process",
             "use the LLM class, which runs the engine in the calling process",
         )
-    changed: dict[str, Any] = {}
-    for name, default in _PARAMS_DEFAULTS.items():
-        value = getattr(params, name)
-        if value != default and name not in _LOCAL_PARAMS:
-            changed[name] = value
     return WireRequest(
         request_id=request.request_id,
         prompt_token_ids=request.prompt_token_ids,
-        params=changed,
+        params=changed_params(params),
         max_tokens=request.max_tokens,
         seed=request.seed,
         arrival_s=request.arrival_s,

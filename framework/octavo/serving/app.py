@@ -1,0 +1,180 @@
+"""The HTTP shell around the dialects: request ids, keys, body limits, errors, the access log.
+
+Knows ASGI and Litestar. Does not know any route: those are the dialects'.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litestar import Litestar
+
+from octavo.serving.http_errors import (
+    BodyTooLargeError,
+    UnauthorizedError,
+    api_error_of,
+    error_response,
+)
+from octavo.serving.logs import request_id_var
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from litestar.types import HTTPScope, Message, Receive, Send
+
+    from octavo.config.schema import ServerConfig
+    from octavo.interfaces.dialect import Dialect
+    from octavo.serving.context import ServingContext
+
+_access_logger = logging.getLogger("octavo.access")
+_logger = logging.getLogger("octavo.serving")
+
+#: the one route that needs no key, so that a load balancer can watch a guarded server
+OPEN_PATH = "/health"
+_MAX_REQUEST_ID_CHARS = 128
+_BEARER = b"bearer "
+
+
+def build_app(context: ServingContext, dialects: Iterable[Dialect]) -> Shell:
+    """Return the ASGI application that serves these dialects."""
+    app = Litestar(
+        route_handlers=[route for dialect in dialects for route in dialect.routes(context)],
+        exception_handlers={Exception: error_response},
+        openapi_config=None,
+        logging_config=None,
+        request_max_body_size=None,  # the shell limits it, before Litestar reads anything
+    )
+    return Shell(app, context.settings)
+
+
+class Shell:
+    """An ASGI application that does what is the same for all routes, then asks Litestar."""
+
+    def __init__(self, app: Litestar, settings: ServerConfig) -> None:
+        self.litestar = app
+        self._keys = tuple(key.encode() for key in settings.api_key)
+        self._max_body_bytes = settings.max_body_bytes
+        self._is_logging = settings.access_log
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one connection's event: a request, or the life of the server."""
+        if scope["type"] != "http":
+            await self.litestar(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        exchange = _Exchange(_request_id(headers), send)
+        token = request_id_var.set(exchange.request_id)
+        try:
+            await self._serve(scope, headers, receive, exchange)
+        finally:
+            self._log(scope, exchange)
+            request_id_var.reset(token)
+
+    async def _serve(
+        self, scope: HTTPScope, headers: dict[bytes, bytes], receive: Receive, exchange: _Exchange
+    ) -> None:
+        try:
+            self._check_key(scope["path"], headers)
+            body = _LimitedBody(receive, self._max_body_bytes)
+            body.check_announced(headers.get(b"content-length"))
+            await self.litestar(scope, body.receive, exchange.send)
+        except (UnauthorizedError, BodyTooLargeError) as error:
+            await exchange.send_error(error)
+
+    def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Compare with every key, in constant time, so that timing tells nothing of them."""
+        if not self._keys or path == OPEN_PATH:
+            return
+        given = headers.get(b"authorization", b"")
+        has_scheme = given[: len(_BEARER)].lower() == _BEARER
+        given = given[len(_BEARER) :].strip() if has_scheme else headers.get(b"x-api-key", b"")
+        if not sum(hmac.compare_digest(given, key) for key in self._keys):
+            raise UnauthorizedError(
+                "the API key is missing or wrong",
+                "send it as the header `Authorization: Bearer KEY`",
+            )
+
+    def _log(self, scope: HTTPScope, exchange: _Exchange) -> None:
+        if not self._is_logging or (scope["path"] == OPEN_PATH and exchange.status == 200):  # noqa: PLR2004
+            return
+        fields: dict[str, Any] = {
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": exchange.status,
+            "ms": round((time.monotonic() - exchange.started_s) * 1000, 1),
+        }
+        _access_logger.info("request", extra={"fields": fields})
+
+
+class _Exchange:
+    """One request's answer on its way out: gets the request's id, and remembers the status."""
+
+    def __init__(self, request_id: str, send: Send) -> None:
+        self.request_id = request_id
+        self.status = 0
+        self.started_s = time.monotonic()
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on; the one that starts the answer gets the header."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            header = (b"x-request-id", self.request_id.encode("latin-1"))
+            message["headers"] = [*message["headers"], header]
+        await self._send(message)
+
+    async def send_error(self, error: Exception) -> None:
+        """Answer with an error, unless an answer has started."""
+        if self.status:
+            return
+        told = api_error_of(error)
+        body = told.body()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await self.send({"type": "http.response.start", "status": told.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+@dataclass(slots=True)
+class _LimitedBody:
+    """Reads a request's body, and stops when it is larger than the limit."""
+
+    _receive: Receive
+    _max_bytes: int
+    _num_bytes: int = 0
+
+    def check_announced(self, content_length: bytes | None) -> None:
+        """Refuse by the announced length, before anything is read. Raises BodyTooLargeError."""
+        if content_length is not None and content_length.isdigit():
+            self._check(int(content_length))
+
+    async def receive(self) -> Any:
+        """Return the next message. Raises BodyTooLargeError."""
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._num_bytes += len(message["body"])
+            self._check(self._num_bytes)
+        return message
+
+    def _check(self, num_bytes: int) -> None:
+        if num_bytes > self._max_bytes:
+            raise BodyTooLargeError(
+                f"the request's body is larger than {self._max_bytes} bytes",
+                "send a smaller one, or raise max-body-bytes of the server",
+            )
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    """Return the client's own id for the request where it is usable, or a new one."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    is_usable = 0 < len(given) <= _MAX_REQUEST_ID_CHARS and all(
+        "!" <= char <= "~" for char in given
+    )
+    return given if is_usable else uuid.uuid4().hex

@@ -1,0 +1,93 @@
+"""What a dialect's handlers work with: the served models, the metrics, the settings.
+
+Knows the parts of a served model. Does not know how they were made or which routes use them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from octavo.errors import RequestNotFoundError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from octavo.config.schema import ServerConfig
+    from octavo.frontend.preprocess import Preprocessor
+    from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.serving.client import EngineClient
+    from octavo.serving.metrics import ModelMetrics, ServerMetrics
+
+
+class ChatTemplate(Protocol):
+    """Renders conversations; `octavo.frontend.chat.ChatRenderer` does."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the prompt of a conversation. Raises RequestError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """One model that clients may ask for, by any of its names; answers carry the first.
+
+    `max_log_len` is how many characters of a prompt the log may show; None logs no prompts.
+    """
+
+    names: tuple[str, ...]
+    client: EngineClient
+    preprocessor: Preprocessor
+    chat: ChatTemplate
+    metrics: ModelMetrics
+    created_s: int
+    max_log_len: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name that answers carry."""
+        return self.names[0]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer."""
+        return self.preprocessor.tokenizer
+
+    @property
+    def max_model_len(self) -> int:
+        """Return how many tokens prompt and output may have together."""
+        return self.preprocessor.info.max_model_len
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingContext:
+    """All that a dialect may use."""
+
+    models: tuple[ServedModel, ...]
+    metrics: ServerMetrics
+    settings: ServerConfig
+
+    def model(self, name: str | None) -> ServedModel:
+        """Return the model of a name; the first model when no name was given.
+
+        Raises RequestNotFoundError (404), with the names there are.
+        """
+        if not name:
+            return self.models[0]
+        for model in self.models:
+            if name in model.names:
+                return model
+        names = [known for model in self.models for known in model.names]
+        raise RequestNotFoundError(
+            f"The model `{name}` does not exist",
+            did_you_mean(name, names),
+            f"served here: {', '.join(names)}",
+            param="model",
+        )

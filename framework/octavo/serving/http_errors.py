@@ -1,0 +1,121 @@
+"""From an exception to what a client is told: status, type, parameter, code.
+
+Knows Octavo's errors, Litestar's, and OpenAI's names for them; a dialect with another shape of
+error renders the same `ApiError` its own way. Does not know routes or requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from octavo.errors import OctavoError, QueueFullError, RequestError, RequestNotFoundError
+
+_logger = logging.getLogger("octavo.serving")
+
+#: what every message about a full context holds; client libraries look for the same words
+_CONTEXT_WORDS = "maximum context length is"
+_SERVER_ERROR = 500
+_UNAVAILABLE = 503
+_NOT_FOUND = 404
+_RETRY_AFTER_S = 1
+
+
+class ClientGoneError(RequestError):
+    """The client closed its connection, so there is nobody to answer (499, as nginx has it)."""
+
+    http_status = 499
+
+
+class BodyTooLargeError(RequestError):
+    """A request's body is larger than the server takes; it was not read to its end."""
+
+
+class UnauthorizedError(RequestError):
+    """A request without a valid key."""
+
+    http_status = 401
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    """What a client is told, whatever the dialect's shape."""
+
+    status: int
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def body(self) -> bytes:
+        """Return OpenAI's shape of an error, as JSON."""
+        error = {
+            "message": self.message, "type": self.type, "param": self.param, "code": self.code
+        }  # fmt: skip
+        return msgspec.json.encode({"error": error})
+
+
+def api_error_of(error: BaseException) -> ApiError:
+    """Return what a client is told of an exception.
+
+    What is not Octavo's or Litestar's own is a fault of the server: its text goes to the log
+    and not to the client.
+    """
+    if isinstance(error, OctavoError):
+        return _of_octavo(error)
+    if isinstance(error, HTTPException):
+        return ApiError(error.status_code, error.detail, _type_of(error.status_code))
+    return ApiError(_SERVER_ERROR, "internal server error", _type_of(_SERVER_ERROR))
+
+
+def _of_octavo(error: OctavoError) -> ApiError:
+    status = error.http_status
+    message = "; ".join((error.headline.rstrip("."), *error.facts))
+    return ApiError(
+        status,
+        message.encode("utf-8", "replace").decode(),
+        _type_of(status),
+        getattr(error, "param", None),
+        _code_of(error),
+        {"Retry-After": str(_RETRY_AFTER_S)} if status == _UNAVAILABLE else {},
+    )
+
+
+def _code_of(error: OctavoError) -> str | None:
+    if isinstance(error, QueueFullError):
+        return "queue_full"
+    if isinstance(error, RequestNotFoundError):
+        return "model_not_found" if error.param == "model" else "not_found"
+    if isinstance(error, UnauthorizedError):
+        return "invalid_api_key"
+    if isinstance(error, BodyTooLargeError):
+        return "request_too_large"
+    if isinstance(error, RequestError):
+        return "context_length_exceeded" if _CONTEXT_WORDS in error.headline else None
+    return "engine_unavailable" if error.http_status == _UNAVAILABLE else None
+
+
+def _type_of(status: int) -> str:
+    if status < _SERVER_ERROR:
+        return "invalid_request_error"
+    return "service_unavailable_error" if status == _UNAVAILABLE else "server_error"
+
+
+def error_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Answer a request with an error in OpenAI's shape: Litestar's handler of last resort."""
+    del request
+    told = api_error_of(error)
+    if told.status >= _SERVER_ERROR and told.status != _UNAVAILABLE:
+        _logger.error("a request failed: %s", error, exc_info=error)
+    return Response(
+        told.body(),
+        status_code=told.status,
+        media_type="application/json",
+        headers=told.headers,
+    )
