@@ -5,6 +5,8 @@
 needs llama-cpp-python (0.3.36 was used) and, for the second file, `tests/support` on the path.
 
 `smollm2_ids.json`: ids, texts of ids and end tokens of the real vocabulary.
+`sentencepiece.json`: ids under a small sentencepiece vocabulary, with and without the space that
+is put before a text.
 `pretokenizers.json`: for each known pre-tokenizer, the ids under a vocabulary whose merges were
 learnt from the texts as wholes, so that they would run across every cut a pre-tokenizer makes.
 """
@@ -27,6 +29,16 @@ from octavo_plugins.tokenizers.token_bytes import byte_characters
 
 HERE = Path(__file__).parent
 NUM_MERGES = 1500
+MODEL = {
+    "general.architecture": "llama",
+    "llama.context_length": 64,
+    "llama.embedding_length": 64,
+    "llama.block_count": 1,
+    "llama.attention.head_count": 2,
+    "llama.feed_forward_length": 64,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    "llama.rope.dimension_count": 32,
+}
 
 
 def load(path: Path) -> llama_cpp.Llama:
@@ -65,19 +77,18 @@ def record_smollm2(path: Path, texts: list[str]) -> None:
     write("smollm2_ids.json", result)
 
 
-def learn_merges(texts: list[str]) -> list[tuple[str, str]]:
+def learn_merges(words: list[list[str]], count: int) -> list[tuple[str, str]]:
     """Learn merges from whole texts, the most frequent pair first, ties by spelling."""
-    characters = byte_characters()
-    words = [[characters[byte] for byte in text.encode()] for text in texts]
     merges: list[tuple[str, str]] = []
-    while len(merges) < NUM_MERGES:
+    known: set[str] = set()
+    while len(merges) < count:
         pairs = Counter(pair for word in words for pair in pairwise(word))
-        known = {left + right for left, right in merges}
         ranked = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
         best = next((pair for pair, _ in ranked if "".join(pair) not in known), None)
         if best is None:
             break
         merges.append(best)
+        known.add("".join(best))
         for word in words:
             index = 0
             while index < len(word) - 1:
@@ -88,22 +99,16 @@ def learn_merges(texts: list[str]) -> list[tuple[str, str]]:
 
 
 def record_pretokenizers(texts: list[str]) -> None:
-    merges = learn_merges(texts)
+    characters = byte_characters()
+    words = [[characters[byte] for byte in text.encode()] for text in texts]
+    merges = learn_merges(words, NUM_MERGES)
     tokens = [*byte_characters().values(), *("".join(merge) for merge in merges)]
     groups: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in PRE_TOKENIZERS:
             file = GgufFile(
                 {
-                    "general.architecture": "llama",
-                    "llama.context_length": 64,
-                    "llama.embedding_length": 64,
-                    "llama.block_count": 1,
-                    "llama.attention.head_count": 2,
-                    "llama.feed_forward_length": 64,
-                    "llama.attention.layer_norm_rms_epsilon": 1e-5,
-                    "llama.rope.dimension_count": 32,
-                    "llama.vocab_size": len(tokens),
+                    **MODEL,
                     "tokenizer.ggml.model": "gpt2",
                     "tokenizer.ggml.pre": name,
                     "tokenizer.ggml.tokens": tokens,
@@ -120,6 +125,31 @@ def record_pretokenizers(texts: list[str]) -> None:
     write("pretokenizers.json", {"merges": merges, "groups": list(groups.values())})
 
 
+def record_sentencepiece(texts: list[str]) -> None:
+    escaped = [text.replace(" ", "\u2581") for text in texts]
+    merges = learn_merges([list(text) for text in escaped], 400)
+    characters = sorted({character for text in escaped for character in text} - {"\0"})
+    learnt = [*("".join(merge) for merge in merges), *characters]
+    learnt = [token for token in dict.fromkeys(learnt) if not token.startswith("<0x")]
+    # a few characters are in no token, so that they fall back to bytes
+    learnt = [token for token in learnt if not set(token) & set("\u4f60z\U0001f600")]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *learnt]
+    scores = [0.0] * 259 + [-float(rank) for rank in range(len(learnt))]
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * len(learnt),
+    }
+    result: dict[str, object] = {"tokens": tokens}
+    with tempfile.TemporaryDirectory() as folder:
+        for adds_space in (True, False):
+            file = GgufFile({**MODEL, **metadata, "tokenizer.ggml.add_space_prefix": adds_space})
+            model = load(file.write(Path(folder) / "vocabulary.gguf"))
+            result[f"ids_{adds_space}".lower()] = [tokenize(model, text) for text in texts]
+    write("sentencepiece.json", result)
+
+
 def write(name: str, content: object) -> None:
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     (HERE / name).write_text(text.replace("],[", "],\n[") + "\n", encoding="utf-8")
@@ -129,3 +159,4 @@ if __name__ == "__main__":
     all_texts = json.loads((HERE / "texts.json").read_text(encoding="utf-8"))
     record_smollm2(Path(sys.argv[1]), all_texts)
     record_pretokenizers(all_texts)
+    record_sentencepiece(all_texts)

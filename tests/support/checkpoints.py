@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from octavo_plugins.tokenizers.token_bytes import byte_characters
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -220,3 +222,17 @@ def llama_gguf(
         f"{architecture}.rope.dimension_count": head_dim,
     }
     return GgufFile(metadata, tensors)
+
+
+def byte_vocabulary(*markers: str, merges: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    """Return the metadata of a byte-level vocabulary: 256 bytes, merges, then control tokens."""
+    merges = merges or [("a", "b")]
+    tokens = [*byte_characters().values(), *("".join(merge) for merge in merges), *markers]
+    kinds = [1] * (len(tokens) - len(markers)) + [3] * len(markers)
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": [" ".join(merge) for merge in merges],
+    }

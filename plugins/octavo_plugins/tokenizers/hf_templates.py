@@ -1,0 +1,51 @@
+"""Finds the chat templates of a model folder, wherever they are written.
+
+Knows the places that transformers looks in. Does not render templates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from octavo.errors import ModelLoadError
+from octavo_plugins.formats.json_file import read_optional_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_FILE: Final = "chat_template.jinja"
+_FURTHER: Final = "additional_chat_templates"
+_OLD_FILE: Final = "chat_template.json"
+
+
+def read_chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the templates by name; the usual one is `default`.
+
+    A file of its own goes before what `tokenizer_config.json` (here `config`) holds.
+    """
+    templates = _from_value(config.get("chat_template"))
+    templates |= _from_value(read_optional_json(folder / _OLD_FILE).get("chat_template"))
+    try:
+        if (folder / _FILE).is_file():
+            templates["default"] = (folder / _FILE).read_text(encoding="utf-8")
+        for path in sorted((folder / _FURTHER).glob("*.jinja")):
+            templates[path.stem] = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelLoadError(f"cannot read a chat template in '{folder}'", str(error)) from error
+    return templates
+
+
+def _from_value(value: Any) -> dict[str, str]:
+    """Read one template, or a list of named ones."""
+    if isinstance(value, str):
+        return {"default": value}
+    if not isinstance(value, list):
+        return {}
+    return {
+        entry["name"]: entry["template"]
+        for entry in value
+        if isinstance(entry, dict)
+        and isinstance(entry.get("name"), str)
+        and isinstance(entry.get("template"), str)
+    }
