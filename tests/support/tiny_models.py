@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from safetensors.torch import load_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,13 +163,14 @@ def reference_logits(variant: Variant, token_ids: list[int]) -> torch.Tensor:
 def save(variant: Variant, folder: Path) -> Path:
     """Save a variant as safetensors and config.json, as transformers writes them."""
     reference_model(variant).save_pretrained(folder)
+    if variant.family == "Ministral":
+        # published as Mistral with `layer_types`; transformers then runs it as Ministral
+        path = folder / "config.json"
+        names = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+        path.write_text(json.dumps(json.loads(path.read_text()) | names))
     return folder
 
 
-def read_saved(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return config and tensors of a saved model, without Octavo's own readers."""
-    config = json.loads((folder / "config.json").read_text())
-    if config["architectures"] == ["MinistralForCausalLM"]:
-        # published as Mistral with `layer_types`; transformers then runs it as Ministral
-        config["architectures"] = ["MistralForCausalLM"]
-    return config, load_file(folder / "model.safetensors")
+def variant_named(name: str) -> Variant:
+    """Return one of `VARIANTS`."""
+    return next(variant for variant in VARIANTS if variant.name == name)

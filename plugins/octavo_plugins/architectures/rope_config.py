@@ -22,16 +22,19 @@ ROPE_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor",),
 }
+#: the types whose stretch a checkpoint's `max_position_embeddings` includes
+STRETCHED: Final = ("linear", "yarn")
 
 
 def read_rotary(
-    config: Mapping[str, Any], head_dim: int, trained_positions: int, default_theta: float
+    config: Mapping[str, Any], head_dim: int, max_positions: int, default_theta: float
 ) -> RotaryConfig:
     """Return the rotary settings of a config.
 
-    `trained_positions` is the config's `max_position_embeddings`. Newer configs hold
-    `rope_parameters` with `rope_theta` inside; older ones `rope_theta` beside `rope_scaling`,
-    whose type may be called `type`. As in transformers, `rope_scaling` wins where both are there.
+    `max_positions` is the config's `max_position_embeddings`, which a checkpoint states with what
+    yarn and linear scaling add. Newer configs hold `rope_parameters` with `rope_theta` inside;
+    older ones `rope_theta` beside `rope_scaling`, whose type may be called `type`. As in
+    transformers, `rope_scaling` wins where both are there.
 
     Raises ModelLoadError for an unknown type, and for numbers that are missing or not numbers.
     """
@@ -44,11 +47,16 @@ def read_rotary(
             did_you_mean(str(rope_type), ROPE_TYPES),
             f"valid: {', '.join(ROPE_TYPES)}",
         )
-    original = _original_positions(config, scaling, rope_type, trained_positions)
-    if rope_type == "yarn" and scaling.get("factor") is None:
-        scaling["factor"] = trained_positions / original
+    stated = _stated_original(config, scaling, rope_type)
+    if rope_type == "yarn" and scaling.get("factor") is None and stated is not None:
+        scaling["factor"] = max_positions / stated
     for key in ROPE_TYPES[rope_type]:
         _check_number(scaling, key, rope_type)
+    if stated is None:
+        stated = (
+            round(max_positions / scaling["factor"]) if rope_type in STRETCHED else max_positions
+        )
+    scaling["original_max_position_embeddings"] = stated
     theta = _first(scaling, config, parameters, key="rope_theta", default=default_theta)
     partial = _first(scaling, config, parameters, key="partial_rotary_factor", default=1.0)
     factors = config.get("rope_frequency_factors")
@@ -57,36 +65,31 @@ def read_rotary(
         theta=float(theta),
         scaling={"rope_type": rope_type, **scaling},
         partial_factor=float(partial),
-        original_max_positions=original,
+        original_max_positions=stated,
         frequency_factors=None if factors is None else tuple(float(factor) for factor in factors),
     )
 
 
-def longest_context(rotary: RotaryConfig, trained_positions: int) -> int:
-    """Return how many positions the model may see, with what its rope scaling adds.
+def longest_context(rotary: RotaryConfig, max_positions: int) -> int:
+    """Return how many positions the model may see: `max_positions`, unless scaling adds to them.
 
-    Some configs state `max_position_embeddings` before scaling and some after. Where the
-    scaling names its original length, that decides; else `linear` and `dynamic` multiply what
-    is stated. `llama3` always states the length after scaling.
+    What linear and yarn scaling add is stated already, except in a config that nobody completed.
+    `dynamic` stretches from the stated length on; `llama3` configs state the length after it.
     """
-    rope_type = rotary.scaling["rope_type"]
-    if rope_type not in ("linear", "dynamic", "yarn"):
-        return trained_positions
-    original = rotary.scaling.get("original_max_position_embeddings")
-    if original is None:
-        original = rotary.original_max_positions or trained_positions
-    return max(trained_positions, int(original * rotary.scaling["factor"]))
+    scaling, original = rotary.scaling, rotary.original_max_positions
+    if scaling["rope_type"] not in ("dynamic", *STRETCHED) or original is None:
+        return max_positions
+    return max(max_positions, int(original * scaling["factor"]))
 
 
-def _original_positions(
-    config: Mapping[str, Any], scaling: Mapping[str, Any], rope_type: str, trained_positions: int
-) -> int:
-    # `dynamic` stretches from max_position_embeddings itself, whatever else the config says
-    if rope_type in ("llama3", "yarn"):
-        for source in (config, scaling):
-            if source.get("original_max_position_embeddings") is not None:
-                return int(source["original_max_position_embeddings"])
-    return trained_positions
+def _stated_original(
+    config: Mapping[str, Any], scaling: Mapping[str, Any], rope_type: str
+) -> int | None:
+    """Return the length before scaling, where the config says so and transformers listens."""
+    key = "original_max_position_embeddings"
+    places = {"llama3": (config, scaling), "yarn": (config, scaling), "linear": (scaling,)}
+    stated = _first(*places.get(rope_type, ()), key=key, default=None)
+    return None if stated is None else int(stated)
 
 
 def _check_number(scaling: Mapping[str, Any], key: str, rope_type: str) -> None:
@@ -99,5 +102,5 @@ def _check_number(scaling: Mapping[str, Any], key: str, rope_type: str) -> None:
     )
 
 
-def _first(*sources: Mapping[str, Any], key: str, default: float) -> Any:
+def _first(*sources: Mapping[str, Any], key: str, default: float | None) -> Any:
     return next((source[key] for source in sources if source.get(key) is not None), default)

@@ -79,23 +79,24 @@ def test_a_llama_ignores_windows_as_transformers_does():
 
 
 @pytest.mark.parametrize(
-    ("rope", "max_positions"),
+    ("rope", "max_positions", "original"),
     [
-        ({"rope_type": "default"}, 64),
-        ({"rope_type": "linear", "factor": 4.0}, 256),
-        ({"rope_type": "dynamic", "factor": 2.5}, 160),
+        ({"rope_type": "default"}, 64, 64),
+        ({"rope_type": "dynamic", "factor": 2.5}, 160, 64),
         # llama3 configs state the length after scaling
-        (tiny_models.LLAMA3_ROPE, 64),
-        # yarn configs are written either way: trained length 64, or stretched length 64
-        ({"rope_type": "yarn", "factor": 4.0}, 256),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, 256),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}, 64),
-        # the same for linear where a file states the original length
-        ({"rope_type": "linear", "factor": 4.0, "original_max_position_embeddings": 16}, 64),
+        (tiny_models.LLAMA3_ROPE, 64, 32),
+        # a checkpoint states what yarn and linear scaling reach; some files leave that to us
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, 256, 64),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}, 64, 16),
+        ({"rope_type": "linear", "factor": 4.0, "original_max_position_embeddings": 64}, 256, 64),
+        ({"rope_type": "yarn", "factor": 4.0}, 64, 16),
+        ({"rope_type": "linear", "factor": 4.0}, 64, 16),
     ],
 )
-def test_B133_rope_scaling_extends_the_context(rope, max_positions):
-    assert read(rope_parameters=rope).max_positions == max_positions
+def test_B133_rope_scaling_extends_the_context(rope, max_positions, original):
+    config = read(rope_parameters=rope)
+    assert config.max_positions == max_positions
+    assert config.rotary.original_max_positions == original
 
 
 def test_yarn_without_a_factor_takes_it_from_the_lengths():
@@ -103,6 +104,15 @@ def test_yarn_without_a_factor_takes_it_from_the_lengths():
     config = read(rope_parameters=rope)
     assert config.rotary.scaling["factor"] == 4.0
     assert config.max_positions == 64
+
+
+def test_an_original_length_beside_the_rope_parameters_counts_as_in_transformers():
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    config = read(rope_parameters=rope, original_max_position_embeddings=16)
+    assert config.rotary.original_max_positions == 16
+    rope = {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 32}
+    config = read(rope_parameters=rope, original_max_position_embeddings=16)
+    assert config.rotary.scaling["original_max_position_embeddings"] == 64
 
 
 def test_frequency_factors_reach_the_rotary_config():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -12,10 +13,18 @@ import tiny_models
 from hand_runner import HandRunner
 from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.llama import Llama
-from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+from octavo_plugins.attention.torch_attention import TorchAttention
+from octavo_plugins.ops.torch_ops import TorchOps
+from octavo_plugins.weights.safetensors_format import SafetensorsFormat
+from simple_ops import SimpleAttention, SimpleOps
 from tiny_models import VARIANTS, Variant
 
+if TYPE_CHECKING:
+    from octavo.interfaces.weights import Checkpoint
+
 PROMPT = [(7 * i + i * i // 3) % 93 + 3 for i in range(40)]
+SIMPLE, TORCH = (SimpleOps, SimpleAttention), (TorchOps, TorchAttention)
+PARTS = {"simple": SIMPLE, "torch": TORCH}
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=str)
@@ -24,9 +33,9 @@ def variant(request) -> Variant:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(variant, tmp_path_factory) -> MemoryCheckpoint:
+def checkpoint(variant, tmp_path_factory) -> Checkpoint:
     folder = tiny_models.save(variant, tmp_path_factory.mktemp("model"))
-    return MemoryCheckpoint(*tiny_models.read_saved(folder))
+    return SafetensorsFormat().open(folder)
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +43,21 @@ def expected(variant) -> torch.Tensor:
     return tiny_models.reference_logits(variant, PROMPT)
 
 
+@pytest.fixture(params=PARTS)
+def parts(request) -> tuple[type, type]:
+    return PARTS[request.param]
+
+
 @pytest.fixture
-def model(checkpoint) -> Llama:
-    model = Llama(checkpoint.config, SimpleOps(), SimpleAttention())
+def known_fault(request, variant, parts) -> None:
+    if parts is TORCH and variant.name == "Llama-dynamic-stretched":
+        reason = "the reference kernels fix a dynamic rotary table at the longest context"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+def build(checkpoint: Checkpoint, parts: tuple[type, type]) -> Llama:
+    make_ops, make_attention = parts
+    model = Llama(checkpoint.config, make_ops(), make_attention())
     load_parameters(model, checkpoint)
     return model
 
@@ -45,28 +66,16 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
 
 
-def test_m1_prefill_equals_transformers(model, expected):
-    (logits,) = HandRunner(model).run([(0, PROMPT)])
+@pytest.mark.usefixtures("known_fault")
+def test_m1_prefill_equals_transformers(checkpoint, parts, expected):
+    (logits,) = HandRunner(build(checkpoint, parts)).run([(0, PROMPT)])
     assert_close(logits, expected)
 
 
-def test_m1_decoding_one_by_one_equals_transformers(model, expected):
-    runner = HandRunner(model)
-    logits = torch.cat([runner.run([(0, [token])])[0] for token in PROMPT])
-    assert_close(logits, expected)
-
-
-def test_m3_a_chunk_then_decodes_equals_one_prefill(model):
-    whole = HandRunner(model).run([(0, PROMPT)])[0]
-    runner = HandRunner(model, seed=1)
-    pieces = [runner.run([(0, PROMPT[:27])])[0]]
-    pieces += [runner.run([(0, [token])])[0] for token in PROMPT[27:]]
-    torch.testing.assert_close(torch.cat(pieces), whole, atol=1e-5, rtol=0)
-
-
-def test_m1_a_ragged_batch_equals_transformers(model, variant, expected):
+@pytest.mark.usefixtures("known_fault")
+def test_m1_a_ragged_batch_equals_transformers(checkpoint, parts, variant, expected):
     other = PROMPT[::-1][:19]
-    runner = HandRunner(model)
+    runner = HandRunner(build(checkpoint, parts))
     first = runner.run([(2, PROMPT[:10]), (0, other[:1]), (1, PROMPT[:31])])
     second = runner.run([(0, other[1:]), (1, PROMPT[31:32]), (2, PROMPT[10:39])])
     third = runner.run([(1, PROMPT[32:]), (2, PROMPT[39:])])
@@ -75,7 +84,24 @@ def test_m1_a_ragged_batch_equals_transformers(model, variant, expected):
     assert_close(torch.cat([first[1], second[0]]), tiny_models.reference_logits(variant, other))
 
 
-def test_m2_every_tensor_is_used_once_and_every_parameter_written_once(model, checkpoint):
+@pytest.mark.parametrize("parts", [TORCH], ids=["torch"])
+@pytest.mark.usefixtures("known_fault")
+def test_m1_decoding_one_by_one_equals_transformers(checkpoint, parts, expected):
+    runner = HandRunner(build(checkpoint, parts))
+    logits = torch.cat([runner.run([(0, [token])])[0] for token in PROMPT])
+    assert_close(logits, expected)
+
+
+def test_m3_a_chunk_then_decodes_equals_one_prefill(checkpoint):
+    whole = HandRunner(build(checkpoint, TORCH)).run([(0, PROMPT)])[0]
+    runner = HandRunner(build(checkpoint, TORCH), seed=1)
+    pieces = [runner.run([(0, PROMPT[:27])])[0]]
+    pieces += [runner.run([(0, [token])])[0] for token in PROMPT[27:]]
+    torch.testing.assert_close(torch.cat(pieces), whole, atol=5e-5, rtol=0)
+
+
+def test_m2_every_tensor_is_used_once_and_every_parameter_written_once(checkpoint):
+    model = build(checkpoint, TORCH)
     sources = [source for spec in model.parameters() for source in spec.sources]
     assert sorted(sources) == sorted(checkpoint.names())
     assert sorted(model.weights) == sorted(spec.name for spec in model.parameters())
@@ -86,7 +112,8 @@ class Refuse(TorchDispatchMode):
         raise AssertionError(f"a forward pass called {func} by itself")
 
 
-def test_m4_a_forward_pass_calls_only_ops_and_attention(model):
+def test_m4_a_forward_pass_calls_only_ops_and_attention(checkpoint):
+    model = build(checkpoint, SIMPLE)
     runner = HandRunner(model)
     runner.fill([(0, PROMPT)])
     model.ops, model.attention = mock.Mock(), mock.Mock()

@@ -9,7 +9,10 @@ import tiny_models
 from hand_runner import HandRunner
 from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.llama import Llama
-from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+from octavo_plugins.attention.torch_attention import TorchAttention
+from octavo_plugins.ops.torch_ops import TorchOps
+from octavo_plugins.weights.safetensors_format import SafetensorsFormat
+from simple_ops import MemoryCheckpoint
 
 PROMPT = [(11 * i) % 93 + 3 for i in range(40)]
 #: which of the three layers of a variant see no further than 8 positions
@@ -30,9 +33,9 @@ WINDOWS = {
 
 @pytest.mark.parametrize("name", WINDOWS)
 def test_B142_only_the_layers_that_slide_have_a_window(name, tmp_path):
-    variant = next(v for v in tiny_models.VARIANTS if v.name == name)
-    checkpoint = MemoryCheckpoint(*tiny_models.read_saved(tiny_models.save(variant, tmp_path)))
-    model = Llama(checkpoint.config, SimpleOps(), SimpleAttention())
+    variant = tiny_models.variant_named(name)
+    checkpoint = SafetensorsFormat().open(tiny_models.save(variant, tmp_path))
+    model = Llama(checkpoint.config, TorchOps(), TorchAttention())
     load_parameters(model, checkpoint)
     assert model.shape.windows == WINDOWS[name]
     (logits,) = HandRunner(model).run([(0, PROMPT)])
@@ -41,14 +44,14 @@ def test_B142_only_the_layers_that_slide_have_a_window(name, tmp_path):
 
 
 def test_B142_the_comparison_would_notice_a_wrong_window():
-    variant = next(v for v in tiny_models.VARIANTS if v.name == "Qwen2-all-full")
+    variant = tiny_models.variant_named("Qwen2-all-full")
     reference = tiny_models.reference_model(variant)
     config = reference.config.to_dict() | {
         "architectures": ["Qwen2ForCausalLM"],
         "layer_types": ["full_attention", "full_attention", "sliding_attention"],
     }
     checkpoint = MemoryCheckpoint(config, reference.state_dict())
-    model = Llama(config, SimpleOps(), SimpleAttention())
+    model = Llama(config, TorchOps(), TorchAttention())
     load_parameters(model, checkpoint)
     (logits,) = HandRunner(model).run([(0, PROMPT)])
     expected = tiny_models.reference_logits(variant, PROMPT)

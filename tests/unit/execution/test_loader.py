@@ -13,7 +13,7 @@ from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.llama import Llama
 from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
 
-VARIANT = next(v for v in tiny_models.VARIANTS if v.name == "Llama-2")
+VARIANT = tiny_models.variant_named("Llama-2")
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
 
 

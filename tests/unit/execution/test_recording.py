@@ -15,6 +15,8 @@ from octavo.execution.recording import Record, RecordingAttention, RecordingOps,
 from octavo.interfaces.attention import Attention
 from octavo.interfaces.ops import OpSet
 from octavo_plugins.architectures.llama import Llama
+from octavo_plugins.attention.torch_attention import TorchAttention
+from octavo_plugins.ops.torch_ops import TorchOps
 from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
 
 FAMILIES = {
@@ -25,6 +27,7 @@ FAMILIES = {
     "Qwen3": "Qwen3-full",
     "SmolLM3": "SmolLM3-window",
 }
+PARTS = {"simple": (SimpleOps, SimpleAttention), "torch": (TorchOps, TorchAttention)}
 PROMPT = list(range(3, 43))
 #: chunks of sequences per step; the first is recorded
 STEPS = [
@@ -35,22 +38,23 @@ STEPS = [
 ]
 
 
-def load(variant_name: str) -> Llama:
-    variant = next(v for v in tiny_models.VARIANTS if v.name == variant_name)
-    reference = tiny_models.reference_model(variant)
+def load(variant_name: str, parts: tuple[type, type]) -> Llama:
+    reference = tiny_models.reference_model(tiny_models.variant_named(variant_name))
     config = reference.config.to_dict() | {"architectures": [type(reference).__name__]}
     tensors = reference.state_dict()
     if config["tie_word_embeddings"]:
         del tensors["lm_head.weight"]
-    model = Llama(config, SimpleOps(), SimpleAttention())
+    make_ops, make_attention = parts
+    model = Llama(config, make_ops(), make_attention())
     load_parameters(model, MemoryCheckpoint(config, tensors))
     return model
 
 
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 @pytest.mark.parametrize("variant_name", FAMILIES.values(), ids=FAMILIES)
-def test_a_replay_has_the_same_bits_as_direct_execution(variant_name):
-    model = load(variant_name)
-    replayed, direct = HandRunner(model), HandRunner(load(variant_name))
+def test_a_replay_has_the_same_bits_as_direct_execution(variant_name, parts):
+    model = load(variant_name, parts)
+    replayed, direct = HandRunner(model), HandRunner(load(variant_name, parts))
     with recording(model) as record:
         steps = [replayed.run(STEPS[0])]
     steps += [replayed.run(chunks, execute=record.replay) for chunks in STEPS[1:]]
@@ -61,7 +65,7 @@ def test_a_replay_has_the_same_bits_as_direct_execution(variant_name):
 
 
 def test_outside_the_block_nothing_is_recorded_and_the_own_ops_are_back():
-    model = load("Llama-2")
+    model = load("Llama-2", PARTS["torch"])
     ops, attention = model.ops, model.attention
     runner = HandRunner(model)
     with recording(model) as record:
@@ -73,7 +77,7 @@ def test_outside_the_block_nothing_is_recorded_and_the_own_ops_are_back():
 
 
 def test_the_own_ops_are_back_after_an_error():
-    model = load("Llama-2")
+    model = load("Llama-2", PARTS["torch"])
     ops = model.ops
     with pytest.raises(RuntimeError, match="mid-step"), recording(model):
         raise RuntimeError("mid-step")
