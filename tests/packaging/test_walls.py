@@ -23,6 +23,7 @@ FREE = {
         "huggingface_hub",
         "litestar",
         "msgspec",
+        "prometheus_client",
         "pydantic",
     },
     "octavo_kernels": {"torch", "numpy", "triton"},
@@ -45,9 +46,10 @@ NAMED = {
         "octavo.bench": "it measures those messages",
     },
     "jinja2": {"octavo.text": "chat templates"},
-    "tokenizers": {"octavo.text": "text to ids"},
     "litestar": {"octavo.serving": "HTTP"},
     "uvicorn": {"octavo.serving": "HTTP"},
+    "prometheus_client": {"octavo.serving": "the registry behind /metrics"},
+    "rich": {"octavo.cli": "tables of measurements in a terminal"},
     "yaml": {"octavo.config.load": "YAML config files, if PyYAML is there"},
 }
 
@@ -56,6 +58,7 @@ WRAPPED = {
     "safetensors": {"weights", "formats"},
     "huggingface_hub": {"sources"},
     "litestar": {"dialects"},
+    "prometheus_client": {"dialects"},
     "tokenizers": {"tokenizers"},
     "transformers": {"tokenizers", "architectures"},
 }
@@ -188,3 +191,46 @@ def test_first_party_imports_are_at_the_top_except_in_commands():
     ]
 
     assert wrong == []
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules on one cycle of imports, or nothing."""
+    done: set[str] = set()
+    path: list[str] = []
+
+    def visit(name: str) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return []
+        path.append(name)
+        for other in sorted(graph.get(name, ())):
+            if found := visit(other):
+                return found
+        path.pop()
+        done.add(name)
+        return []
+
+    for name in sorted(graph):
+        if found := visit(name):
+            return found
+    return []
+
+
+def test_no_module_needs_another_to_be_imported_first():
+    names = {module.name for module in modules()}
+    graph = {
+        module.name: {
+            one.name
+            for one in imports(module)
+            if one.name in names and not one.is_for_types and not one.is_in_function
+        }
+        for module in modules()
+    }
+
+    assert cycle_in(graph) == []
+
+
+def test_a_cycle_is_seen():
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
