@@ -1,0 +1,191 @@
+"""SmolLM2 with its real weights: the text is transformers' text, whatever the schedule.
+
+Every variant of batching, chunking, blocks, prefix hits, preemption and depth must give the same
+tokens. One run is then checked against transformers on the same dequantised weights, position by
+position: a greedy sequence is transformers' own exactly if each token is its argmax there. As
+greedy text hides rounding, seeded text at temperature 1 is compared by its logits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from octavo import LLM, SamplingParams
+from transformers_twin import load_twin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedModel
+
+NUM_GREEDY = 32
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    "def fibonacci(n):\n    ",
+    "Numbers in order: one two",
+    "Water boils at",
+    "The three primary colours are",
+    "Q: What is 7 times 8?\nA:",
+    "import numpy as np\n\nx = np.",
+    "In 1969, the first people to walk on the Moon",
+    "To make a good cup of tea, first",
+    "El perro corre por",
+    "1, 1, 2, 3, 5, 8,",
+    "The opposite of hot is",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "<html>\n<head>\n<title>",
+    "A haiku about autumn:\n",
+    "She opened the door and saw",
+    "Photosynthesis is the process by which",
+    "Breaking news: scientists have discovered",
+    "The recipe calls for flour, sugar, and",
+]
+GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_GREEDY, ignore_eos=True)
+
+
+def tokens_of(llm: LLM, prompts: list[Any], params: Any = GREEDY) -> list[list[int]]:
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def greedy_tokens() -> list[list[int]]:
+    """All prompts at once, with the defaults."""
+    with LLM("smollm2") as llm:
+        return tokens_of(llm, PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def twin() -> Iterator[PreTrainedModel]:
+    yield load_twin("smollm2")
+
+
+@pytest.fixture(scope="module")
+def prompt_ids() -> list[list[int]]:
+    with LLM("smollm2", max_num_seqs=1) as llm:
+        return [llm.get_tokenizer().encode(prompt) for prompt in PROMPTS]
+
+
+def test_greedy_text_is_transformers_text(
+    greedy_tokens: list[list[int]], prompt_ids: list[list[int]], twin: PreTrainedModel
+) -> None:
+    for prompt, output in zip(prompt_ids, greedy_tokens, strict=True):
+        with torch.inference_mode():
+            logits = twin(torch.tensor([prompt + output])).logits[0]
+        expected = logits[len(prompt) - 1 : -1].argmax(-1).tolist()
+        assert output == expected
+
+
+def test_alone_is_as_all_at_once(greedy_tokens: list[list[int]]) -> None:
+    with LLM("smollm2") as llm:
+        alone = [tokens_of(llm, [prompt])[0] for prompt in PROMPTS[:8]]
+    assert alone == greedy_tokens[:8]
+
+
+VARIANTS = {
+    "chunks of 16": {"max_num_batched_tokens": 16, "max_num_seqs": 16},
+    "chunks of 33": {"max_num_batched_tokens": 33},
+    "chunks of 512": {"max_num_batched_tokens": 512},
+    "blocks of 1": {"block_size": 1},
+    "blocks of 32": {"block_size": 32},
+    "no prefix cache": {"enable_prefix_caching": False},
+    "depth 1": {"depth": 1},
+    "contiguous": {"allocator": "contiguous", "max_model_len": 256},
+    "by time": {"max_step_ms": 20},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_schedule_changes_no_token(name: str, greedy_tokens: list[list[int]]) -> None:
+    settings: dict[str, Any] = VARIANTS[name]
+    with LLM("smollm2", **settings) as llm:
+        assert tokens_of(llm, PROMPTS) == greedy_tokens
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_B101_preemption_changes_no_token(depth: int, greedy_tokens: list[list[int]]) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=NUM_GREEDY, ignore_eos=True, logprobs=1)
+    with LLM("smollm2", num_gpu_blocks_override=30, block_size=4, depth=depth) as llm:
+        outputs = llm.generate(PROMPTS, params, use_tqdm=False)
+        assert llm.get_metrics().preemptions > 0
+    assert [list(output.outputs[0].token_ids) for output in outputs] == greedy_tokens
+    assert all(len(output.outputs[0].logprobs or []) == NUM_GREEDY for output in outputs)
+
+
+def test_B95_prefix_hits_change_no_token() -> None:
+    system = "You are a helpful assistant who answers in one short sentence. " * 6
+    prompts = [system + tail for tail in ("What is rain?", "Who wrote Hamlet?", "What is rain?")]
+    texts = []
+    for is_cached in (True, False):
+        with LLM("smollm2", enable_prefix_caching=is_cached) as llm:
+            texts.append([tokens_of(llm, [prompt])[0] for prompt in prompts])
+            hits = llm.get_metrics().prefix_hits_tokens
+            assert (hits > 100) == is_cached
+    assert texts[0] == texts[1]
+    assert texts[0][0] == texts[0][2]
+
+
+LONG = {
+    "all at once": {"max_num_batched_tokens": 512},
+    "16": {"max_num_batched_tokens": 16, "max_num_seqs": 4, "block_size": 1},
+    "17": {"max_num_batched_tokens": 17, "max_num_seqs": 4, "block_size": 16},
+    "33": {"max_num_batched_tokens": 33, "block_size": 32},
+    "64": {"max_num_batched_tokens": 64, "block_size": 16},
+}
+
+
+def test_B98_a_long_prompt_in_any_chunks() -> None:
+    long_prompt = " ".join(PROMPTS * 3)
+    results = {}
+    params = [
+        SamplingParams(temperature=0.0, max_tokens=n, ignore_eos=True) for n in (10, 30, 30, 30)
+    ]
+    for name, settings in LONG.items():
+        with LLM("smollm2", max_step_ms=None, **settings) as llm:
+            prompt = llm.get_tokenizer().encode(long_prompt)[:500]
+            prompts = [{"prompt_token_ids": prompt}, *PROMPTS[:3]]
+            results[name] = tokens_of(llm, prompts, params)
+            assert tokens_of(llm, prompts[:1], params[:1]) == results[name][:1]
+    assert all(result == results["all at once"] for result in results.values())
+
+
+def test_seeded_logits_are_transformers_logits(
+    prompt_ids: list[list[int]], twin: PreTrainedModel
+) -> None:
+    """20 prompts x 256 tokens at temperature 1: logits per position within 1e-4."""
+    captured: dict[int, list[torch.Tensor]] = {}
+
+    def capture(index: int) -> Any:
+        captured[index] = []
+
+        def processor(output_ids: list[int], logits: torch.Tensor) -> None:
+            del output_ids
+            captured[index].append(logits.clone())
+
+        return processor
+
+    worst = 0.0
+    with LLM("smollm2") as llm:
+        for start in range(0, len(PROMPTS), 5):
+            indices = range(start, start + 5)
+            params = [
+                SamplingParams(
+                    temperature=1.0,
+                    seed=index,
+                    max_tokens=256,
+                    ignore_eos=True,
+                    logits_processors=[capture(index)],
+                )
+                for index in indices
+            ]
+            outputs = tokens_of(llm, PROMPTS[start : start + 5], params)
+            for index, output in zip(indices, outputs, strict=True):
+                prompt = prompt_ids[index]
+                with torch.inference_mode():
+                    logits = twin(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
+                ours = torch.stack(captured.pop(index))
+                worst = max(worst, (ours - logits).abs().max().item())
+    assert worst <= 1e-4
