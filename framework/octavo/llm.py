@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.messages import EngineInfo, EngineStats
     from octavo.frontend.outputs import RequestOutput
-    from octavo.frontend.preprocess import PreparedCall
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.sampling_params import SamplingParams
 
@@ -99,6 +99,41 @@ class LLM:
             many, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority
         )
 
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        lora_request: object | None = None,
+        **template_options: Any,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or each of a list of them.
+
+        `template_options` are those of `octavo.frontend.chat.ChatRenderer.render`
+        (`add_generation_prompt`, `continue_final_message`, `tools`, ...), with vLLM's names
+        `chat_template` (a file or the text itself) and `chat_template_kwargs` as well. Else as
+        `generate`.
+        """
+        is_one = not messages or isinstance(messages[0], Mapping)
+        conversations: Sequence[Any] = [messages] if is_one else messages
+        renderer = self._model.chat
+        if (template := template_options.pop("chat_template", None)) is not None:
+            renderer = renderer.with_template(template)
+        if (names := template_options.pop("chat_template_kwargs", None)) is not None:
+            template_options["template_kwargs"] = names
+        prompts = []
+        for i, conversation in enumerate(conversations):
+            with _naming(f"conversation {i}"):
+                prompts.append(renderer.render(conversation, **template_options))
+        return self._run(
+            prompts,
+            sampling_params,
+            use_tqdm=use_tqdm,
+            lora_request=lora_request,
+            is_rendered=True,
+        )
+
     @property
     def engine_info(self) -> EngineInfo:
         """Return the engine's limits: vocabulary, context, capacity."""
@@ -134,8 +169,8 @@ class LLM:
         *,
         use_tqdm: bool,
         lora_request: object | None,
-        priority: Sequence[int] | int | None,
-        add_special_tokens: bool = True,
+        priority: Sequence[int] | int | None = None,
+        is_rendered: bool = False,
     ) -> list[RequestOutput]:
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
@@ -145,32 +180,33 @@ class LLM:
             if self._is_closed:
                 raise EngineDeadError("this LLM is closed", "make another one")
             arrival_s = time.monotonic()
-            calls = [
-                self._prepare(
-                    i,
-                    Call(
-                        request_id=str(next(self._call_numbers)),
-                        prompt=prompt,
-                        params=params[i],
-                        arrival_s=arrival_s,
-                        priority=priorities[i],
-                        lora_request=lora_request,
-                        add_special_tokens=add_special_tokens,
-                    ),
+            calls = []
+            for i, prompt in enumerate(prompts):
+                call = Call(
+                    request_id=str(next(self._call_numbers)),
+                    prompt=prompt,
+                    params=params[i],
+                    arrival_s=arrival_s,
+                    priority=priorities[i],
+                    lora_request=lora_request,
+                    add_special_tokens=not is_rendered,
                 )
-                for i, prompt in enumerate(prompts)
-            ]
+                with _naming(f"prompt {i}"):
+                    calls.append(self._model.preprocessor.prepare(call))
             run = OfflineRun(self._model.engine, self._model.tokenizer, calls)
             is_shown = None if use_tqdm else False
             with ProgressLine("Processed prompts", len(calls), is_shown=is_shown) as progress:
                 return run.run(progress)
 
-    def _prepare(self, index: int, call: Call) -> PreparedCall:
-        try:
-            return self._model.preprocessor.prepare(call)
-        except RequestError as error:
-            headline = f"prompt {index}: {error.headline}"
-            raise RequestError(headline, *error.facts, param=error.param) from error
+
+@contextmanager
+def _naming(which: str) -> Iterator[None]:
+    """Say in a RequestError which of many it is about."""
+    try:
+        yield
+    except RequestError as error:
+        headline = f"{which}: {error.headline}"
+        raise RequestError(headline, *error.facts, param=error.param) from error
 
 
 def _one_each(name: str, value: Any, num_prompts: int) -> Sequence[Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.config.resolve import resolve
 from octavo.engine.build import build_engine
+from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.defaults import generation_defaults
 from octavo.frontend.preprocess import Preprocessor
 from octavo.frontend.progress import TransferLine
@@ -37,6 +38,7 @@ class LocalModel:
     engine: Engine
     tokenizer: Tokenizer
     preprocessor: Preprocessor
+    chat: ChatRenderer
 
 
 def resolve_settings(settings: Mapping[str, Any]) -> ResolvedConfig:
@@ -61,19 +63,20 @@ def open_model(config: ResolvedConfig) -> LocalModel:
     finally:
         transfers.close()
 
-    def read_texts() -> tuple[Tokenizer, GenerationDefaults]:
+    def read_texts() -> tuple[Tokenizer, GenerationDefaults, ChatRenderer]:
         description = describe_model(config, path)
         has_sampling = config.model.generation_config == "auto"
         defaults = generation_defaults(description, has_sampling=has_sampling)
-        return load_tokenizer(config, description), defaults
+        tokenizer = load_tokenizer(config, description)
+        return tokenizer, defaults, ChatRenderer(tokenizer, config.model)
 
     with ThreadPoolExecutor(1, "octavo-tokenizer") as pool:
         texts = pool.submit(read_texts)
         engine = build_engine(config)
         try:
-            tokenizer, defaults = texts.result()
+            tokenizer, defaults, chat = texts.result()
         except BaseException:
             engine.close()
             raise
     preprocessor = Preprocessor(tokenizer, engine.info, defaults, seed=config.engine.seed)
-    return LocalModel(config, engine, tokenizer, preprocessor)
+    return LocalModel(config, engine, tokenizer, preprocessor, chat)

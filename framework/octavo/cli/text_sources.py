@@ -71,10 +71,7 @@ class LocalSource(TextSource):
 
     def chat(self, messages: Sequence[Message], sampling: Mapping[str, Any]) -> Pieces:
         """Render the model's chat template and continue that."""
-        from octavo.frontend.chat import ChatRenderer
-
-        text = ChatRenderer(self._opened.tokenizer, self._opened.config.model).render(messages)
-        return self._stream(text, sampling, is_rendered=True)
+        return self._stream(self._opened.chat.render(messages), sampling, is_rendered=True)
 
     def close(self) -> None:
         """Release the model."""

@@ -87,8 +87,7 @@ class Preprocessor:
         check_params(params, self.info)
         token_ids = prompt.token_ids
         if token_ids is None:
-            text = prompt.text or ""
-            token_ids = self.tokenizer.encode(text, add_special_tokens=call.add_special_tokens)
+            token_ids = self._encode(prompt.text or "", is_plain=call.add_special_tokens)
         if params.truncate_prompt_tokens is not None:
             token_ids = token_ids[-params.truncate_prompt_tokens :]
         check_prompt_ids(token_ids, self.info)
@@ -107,6 +106,13 @@ class Preprocessor:
     def default_sampling_params(self) -> SamplingParams:
         """Return the parameters of a caller who gave none: the model's own defaults."""
         return self.defaults.sampling_params()
+
+    def _encode(self, text: str, *, is_plain: bool) -> list[int]:
+        """Return the ids of a text. One that brings its own BOS gets no second one (B44)."""
+        token_ids = self.tokenizer.encode(text, add_special_tokens=is_plain)
+        bos = self.tokenizer.bos_token_id
+        has_two = is_plain and bos is not None and token_ids[:2] == [bos, bos]
+        return token_ids[1:] if has_two else token_ids
 
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
         """Return how many tokens may be generated. Raises when the request cannot fit."""

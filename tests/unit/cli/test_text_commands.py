@@ -12,10 +12,12 @@ import pytest
 
 from octavo.cli.main import main
 from octavo.engine.messages import EngineInfo
+from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.preprocess import Preprocessor
 from octavo.local_model import LocalModel
 from scripted import EOS, VOCAB_SIZE, BytesTokenizer, ScriptedEngine
 
+TOKENIZER = BytesTokenizer()
 INFO = EngineInfo(VOCAB_SIZE, max_model_len=256, capacity_tokens=4096)
 
 
@@ -23,10 +25,10 @@ INFO = EngineInfo(VOCAB_SIZE, max_model_len=256, capacity_tokens=4096)
 def engine(monkeypatch):
     """The engine that the commands find instead of a model; repeats the prompt."""
     engine = ScriptedEngine(lambda r: [*r.prompt_token_ids, EOS], INFO)
-    tokenizer = BytesTokenizer()
 
     def open_scripted(config):
-        return LocalModel(config, engine, tokenizer, Preprocessor(tokenizer, INFO))
+        chat = ChatRenderer(TOKENIZER, config.model)
+        return LocalModel(config, engine, TOKENIZER, Preprocessor(TOKENIZER, INFO), chat)
 
     monkeypatch.setattr("octavo.local_model.open_model", open_scripted)
     return engine
@@ -193,7 +195,7 @@ def test_chat_keeps_the_conversation_until_reset(engine, capsys, monkeypatch):
     engine.script = lambda _: [*b"yes", EOS]
     _type(monkeypatch, "hi", "", "/reset", "again", "/help", "/nonsense", "/quit", "never")
     assert main(["chat", "any", "--system-prompt", "Be brief"]) == 0
-    prompts = [bytes(r.prompt_token_ids).decode() for r in engine.added]
+    prompts = [TOKENIZER.decode(r.prompt_token_ids) for r in engine.added]
     assert prompts == [
         "[system] Be brief\n[user] hi\n[assistant] ",
         "[system] Be brief\n[user] again\n[assistant] ",
@@ -208,7 +210,7 @@ def test_chat_sends_earlier_turns_along(engine, capsys, monkeypatch):
     engine.script = lambda _: [*b"yes", EOS]
     _type(monkeypatch, "one", "two")
     assert main(["chat", "any"]) == 0
-    assert bytes(engine.added[1].prompt_token_ids).decode() == (
+    assert TOKENIZER.decode(engine.added[1].prompt_token_ids) == (
         "[user] one\n[assistant] yes\n[user] two\n[assistant] "
     )
 
@@ -218,7 +220,7 @@ def test_ctrl_c_ends_the_answer_and_not_the_chat(engine, capsys, monkeypatch):
     engine.on_step = lambda n: signal.raise_signal(signal.SIGINT) if n == 4 else None
     _type(monkeypatch, "one", KeyboardInterrupt(), "two")
     assert main(["chat", "any", "--max-tokens", "5"]) == 0
-    assert bytes(engine.added[1].prompt_token_ids).decode() == (
+    assert TOKENIZER.decode(engine.added[1].prompt_token_ids) == (
         "[user] one\n[assistant] end\n[user] two\n[assistant] "
     )
     assert "/quit or Ctrl-D leaves" in capsys.readouterr().out
@@ -230,7 +232,7 @@ def test_turn_that_is_refused_is_taken_back(engine, capsys, monkeypatch):
     _type(monkeypatch, "x" * 300, "hi")
     assert main(["chat", "any"]) == 0
     assert "maximum context length is 256 tokens" in capsys.readouterr().err
-    assert bytes(engine.added[0].prompt_token_ids).decode() == "[user] hi\n[assistant] "
+    assert TOKENIZER.decode(engine.added[0].prompt_token_ids) == "[user] hi\n[assistant] "
 
 
 def test_chat_against_a_server(server, capsys, monkeypatch):

@@ -27,7 +27,7 @@ def make_llm(monkeypatch):
         engine = ScriptedEngine(script or (lambda r: [*r.prompt_token_ids, EOS]), INFO)
         engine.on_step = lambda _: time.sleep(pause_s)
         tokenizer = BytesTokenizer()
-        model = LocalModel(None, engine, tokenizer, Preprocessor(tokenizer, INFO))
+        model = LocalModel(None, engine, tokenizer, Preprocessor(tokenizer, INFO), None)
         monkeypatch.setattr("octavo.async_llm.resolve_settings", lambda _: None)
         monkeypatch.setattr("octavo.async_llm.open_model", lambda _: model)
         made.append(AsyncLLM(model="any"))

@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from octavo.config.schema import ModelConfig
 from octavo.engine.messages import EngineInfo, EngineOutput
 from octavo.errors import EngineDeadError, QueueFullError, RequestError
+from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.preprocess import Preprocessor
 from octavo.llm import LLM
 from octavo.local_model import LocalModel
 from octavo.sampling_params import SamplingParams
-from scripted import EOS, VOCAB_SIZE, BytesTokenizer, ScriptedEngine
+from scripted import BOS, EOS, VOCAB_SIZE, BytesTokenizer, ScriptedEngine
 
 INFO = EngineInfo(VOCAB_SIZE, max_model_len=64, capacity_tokens=4096)
 
@@ -24,10 +26,12 @@ INFO = EngineInfo(VOCAB_SIZE, max_model_len=64, capacity_tokens=4096)
 def make_llm(monkeypatch):
     """Return an LLM around a scripted engine, which by default repeats the prompt."""
 
-    def make(script=None, *, info=INFO, defaults=None, **options):
+    def make(script=None, *, info=INFO, defaults=None, tokenizer=None, **options):
         engine = ScriptedEngine(script or (lambda r: [*r.prompt_token_ids, EOS]), info, **options)
-        tokenizer = BytesTokenizer()
-        model = LocalModel(None, engine, tokenizer, Preprocessor(tokenizer, info, defaults))
+        tokenizer = tokenizer or BytesTokenizer()
+        preprocessor = Preprocessor(tokenizer, info, defaults)
+        chat = ChatRenderer(tokenizer, ModelConfig())
+        model = LocalModel(None, engine, tokenizer, preprocessor, chat)
         monkeypatch.setattr("octavo.llm.resolve_settings", lambda _: None)
         monkeypatch.setattr("octavo.llm.open_model", lambda _: model)
         return LLM(model="any"), engine
@@ -277,6 +281,50 @@ def test_threads_take_turns(make_llm):
     for thread in threads:
         thread.join()
     assert texts == {f"t{i}": f"t{i}" for i in range(4)}
+
+
+HI = [{"role": "user", "content": "hi"}]
+
+
+def test_chat_answers_one_conversation_or_many(make_llm):
+    llm, engine = make_llm(lambda _: [*b"ok", EOS])
+    outputs = llm.chat(HI, PARAMS)
+    assert [o.outputs[0].text for o in outputs] == ["ok"]
+    assert outputs[0].prompt == "[user] hi\n[assistant] "
+    outputs = llm.chat([HI, [{"role": "user", "content": "x"}]], PARAMS)
+    assert [o.prompt for o in outputs] == [
+        "[user] hi\n[assistant] ", "[user] x\n[assistant] "
+    ]  # fmt: skip
+    assert len(engine.added) == 3
+
+
+def test_chat_takes_vllms_options_of_the_template(make_llm):
+    llm, _ = make_llm(lambda _: [*b"ok", EOS])
+    open_turn = [*HI, {"role": "assistant", "content": "The sea"}]
+    outputs = llm.chat(open_turn, PARAMS, add_generation_prompt=False, continue_final_message=True)
+    assert outputs[0].prompt == "[user] hi\n[assistant] The sea"
+    outputs = llm.chat(
+        HI, PARAMS, chat_template="{{ messages[0].content }}, {{ mood }}",
+        chat_template_kwargs={"mood": "glad"},
+    )  # fmt: skip
+    assert outputs[0].prompt == "hi, glad"
+
+
+def test_B44_rendered_conversation_gets_no_second_bos(make_llm):
+    llm, engine = make_llm(lambda _: [*b"ok", EOS], tokenizer=BytesTokenizer(adds_bos=True))
+    template = "{{ bos_token }}{{ messages[0].content }}"
+    llm.chat(HI, PARAMS, chat_template=template)
+    llm.generate(["<s>hi", "hi"], PARAMS)
+    assert [r.prompt_token_ids for r in engine.added] == [[BOS, *b"hi"]] * 3
+
+
+def test_chat_names_the_conversation_at_fault(make_llm):
+    llm, engine = make_llm()
+    with pytest.raises(ValueError, match=r"conversation 1: messages\[0\].role must be a string"):
+        llm.chat([HI, [{"content": "x"}]], PARAMS)
+    with pytest.raises(ValueError, match="conversation 0: messages is empty"):
+        llm.chat([], PARAMS)
+    assert engine.added == []
 
 
 def test_closed_llm_says_so_and_closing_twice_is_fine(make_llm):
