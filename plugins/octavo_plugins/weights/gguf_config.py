@@ -104,6 +104,12 @@ def translate_config(header: GgufHeader, tensors: Mapping[str, TensorInfo]) -> d
         "mlp_bias": "blk.0.ffn_gate.bias" in tensors,
     }
     config |= _rope(keys, tensors, head_dim) | _windows(keys) | _special_ids(header)
+    _adapt(config, name)
+    return with_both_spellings(config)
+
+
+def _adapt(config: dict[str, Any], name: str) -> None:
+    """Say what Hugging Face says in the config, and GGUF in the architecture's name alone."""
     if name == "llama" and "sliding_window" in config:
         # Mistral's GGUF files say "llama"; to Hugging Face that is the one without windows
         config |= {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
@@ -113,7 +119,6 @@ def translate_config(header: GgufHeader, tensors: Mapping[str, TensorInfo]) -> d
             int((layer + 1) % _NO_ROPE_INTERVAL != 0)
             for layer in range(config["num_hidden_layers"])
         ]
-    return with_both_spellings(config)
 
 
 def translate_generation_config(header: GgufHeader) -> dict[str, Any]:

@@ -50,6 +50,15 @@ def rope_scaling(header: GgufHeader, architecture: str, max_positions: int) -> d
             f"GGUF file '{header.path}': '{prefix}.factor' must be above 0 for yarn",
             f"it is {factor:g}",
         )
+    return _yarn(header, prefix, factor, original)
+
+
+def _yarn(header: GgufHeader, prefix: str, factor: float, original: int) -> dict[str, Any]:
+    if header.number(f"{prefix}.yarn_ext_factor", 1.0) != 1.0:
+        raise ModelLoadError(
+            f"GGUF file '{header.path}': '{prefix}.yarn_ext_factor' must be 1",
+            "blending yarn with plain scaling is not supported",
+        )
     scaling: dict[str, Any] = {
         "rope_type": "yarn",
         "factor": factor,
@@ -63,11 +72,6 @@ def rope_scaling(header: GgufHeader, architecture: str, max_positions: int) -> d
         value = header.number(f"{prefix}.{key}", None)
         if value is not None:
             scaling[name] = _shortest(value)
-    if header.number(f"{prefix}.yarn_ext_factor", 1.0) != 1.0:
-        raise ModelLoadError(
-            f"GGUF file '{header.path}': '{prefix}.yarn_ext_factor' must be 1",
-            "blending yarn with plain scaling is not supported",
-        )
     return scaling
 
 
