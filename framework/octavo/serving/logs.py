@@ -67,12 +67,6 @@ def configure_logging(level: str, log_format: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # uvicorn tells of its own start and end, which ours says in better words
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = []
-        logger.propagate = True
-        logger.setLevel("WARNING")
 
 
 def shorten(text: str, max_chars: int) -> str:

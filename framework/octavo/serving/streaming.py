@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from litestar.types import Receive, Send
 
-DONE = b"data: [DONE]\n\n"
-
 
 def event(data: bytes) -> bytes:
     """Return one server-sent event. `data` holds no line end, as JSON does not."""

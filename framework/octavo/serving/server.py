@@ -1,0 +1,210 @@
+"""The life of `octavo serve`: ready, serving, draining, gone.
+
+A first SIGTERM or SIGINT stops accepting and lets running requests end; a second one, or the end
+of `shutdown-timeout-s`, ends them. Then the engine process ends, and the exit code is 0. When the
+engine cannot be kept running the server ends by itself, with an error.
+
+Knows signals, uvicorn and the order of things. Does not know routes or requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import uvicorn
+
+from octavo import __version__
+from octavo.frontend.preprocess import Preprocessor
+from octavo.serving.app import build_app
+from octavo.serving.client import EngineClient, RestartPolicy
+from octavo.serving.context import ServedModel, ServingContext
+from octavo.serving.metrics import ModelMetrics, ServerMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator
+
+    from octavo.engine.messages import EngineInfo
+    from octavo.serving.app import Shell
+    from octavo.serving.startup import ServerPlan, Texts
+
+_logger = logging.getLogger("octavo.serving")
+
+#: how long streams may take to write their last event once the engine is gone
+_FAREWELL_S = 2.0
+_TICK_S = 1.0
+#: longer than the idle time of common proxies, so that it is they who close
+_KEEP_ALIVE_S = 75
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def serve(plan: ServerPlan, restart: RestartPolicy | None = None) -> int:
+    """Serve until told to stop. Returns the exit code.
+
+    Raises the engine's typed error when it cannot start, EngineDeadError when it cannot be kept
+    running. Nothing is left running in any case.
+    """
+    loop_factory = _http_config("").get_loop_factory()
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(_Lifecycle(plan, restart).run())
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its own signal handlers, and asleep while nothing happens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._wake = asyncio.Event()
+
+    def stop(self, *, is_forced: bool = False) -> None:
+        """Stop accepting; running requests may end, or are cut off with `is_forced`."""
+        self.should_exit = True
+        self.force_exit = self.force_exit or is_forced
+        self._wake.set()
+
+    async def main_loop(self) -> None:
+        """Wait to be stopped; once a second the Date header is renewed."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _TICK_S)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the lifecycle."""
+        yield
+
+
+class _Lifecycle:
+    """One server from the start of its engine to the end of its process."""
+
+    def __init__(self, plan: ServerPlan, restart: RestartPolicy | None) -> None:
+        self._plan = plan
+        self._restart = restart
+        self._started_s = time.monotonic()
+        self._stop_asked = asyncio.Event()
+        self._force_asked = asyncio.Event()
+
+    async def run(self) -> int:
+        """Go through it. Returns the exit code; raises what ends the server with an error."""
+        client = EngineClient(
+            self._plan.engine_config_json,
+            command=self._plan.engine_command,
+            restart=self._restart,
+            max_backlog_tokens=self._plan.settings.max_stream_backlog_tokens,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            app = await self._start(client)
+            if app is not None:
+                await self._serve(client, app)
+        finally:
+            self._plan.listener.close()
+            await client.close()
+        return 0
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop_asked.is_set():
+            self._force_asked.set()
+            return
+        name = signal.Signals(number).name
+        _logger.warning("%s: stopping; a second signal ends running requests", name)
+        self._stop_asked.set()
+
+    async def _start(self, client: EngineClient) -> Shell | None:
+        """Wait for the engine. Returns None when the server was told to stop meanwhile."""
+        starting = asyncio.create_task(self._load(client))
+        stopping = asyncio.create_task(self._stop_asked.wait())
+        await _first_of(starting, stopping)
+        stopping.cancel()
+        if starting.done():
+            return starting.result()
+        starting.cancel()
+        await _first_of(starting)
+        return None
+
+    async def _load(self, client: EngineClient) -> Shell:
+        """Load what is on this side while the engine loads; return the application."""
+        texts = asyncio.create_task(asyncio.to_thread(self._plan.load_texts))
+        dialects = list(self._plan.load_dialects())
+        info, loaded = await _both(client.start(self._plan.process), texts)
+        model = self._model(client, info, loaded)
+        metrics = ServerMetrics([model.metrics])
+        context = ServingContext(models=(model,), metrics=metrics, settings=self._plan.settings)
+        return build_app(context, dialects)
+
+    def _model(self, client: EngineClient, info: EngineInfo, texts: Texts) -> ServedModel:
+        settings = self._plan.settings
+        return ServedModel(
+            names=self._plan.model_names,
+            client=client,
+            preprocessor=Preprocessor(texts.tokenizer, info, texts.defaults, seed=self._plan.seed),
+            chat=texts.chat,
+            metrics=ModelMetrics(self._plan.model_names[0]),
+            created_s=int(time.time()),
+            max_log_len=settings.max_log_len if settings.enable_log_requests else None,
+        )
+
+    async def _serve(self, client: EngineClient, app: Shell) -> None:
+        http = HttpServer(_http_config(app))
+        serving = asyncio.create_task(http.serve(sockets=[self._plan.listener]))
+        stopping = asyncio.create_task(self._stop_asked.wait())
+        _logger.info(
+            "octavo %s serves %s at %s, ready after %.1f s",
+            __version__, self._plan.model_names[0], self._plan.url,
+            time.monotonic() - self._started_s,
+        )  # fmt: skip
+        await _first_of(serving, stopping, client.failed)
+        stopping.cancel()
+        http.stop()
+        if not client.failed.done():
+            await self._drain(serving)
+        await client.close()  # what still runs gets an error as its last event
+        await _first_of(serving, timeout_s=_FAREWELL_S)
+        http.stop(is_forced=True)
+        await serving
+        if client.failed.done():
+            client.failed.result()
+
+    async def _drain(self, serving: asyncio.Task[None]) -> None:
+        """Let running requests end, until time is up or a second signal comes."""
+        forcing = asyncio.create_task(self._force_asked.wait())
+        await _first_of(serving, forcing, timeout_s=self._plan.settings.shutdown_timeout_s)
+        forcing.cancel()
+        if not serving.done():
+            _logger.warning("ending requests that still run")
+
+
+async def _first_of(*futures: asyncio.Future[Any], timeout_s: float | None = None) -> None:
+    """Wait until one of the futures is done, or time is up; cancel and raise nothing."""
+    await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _both(starting: Awaitable[A], loading: asyncio.Task[B]) -> tuple[A, B]:
+    """Wait for both; a failure of the first is told before one of the second."""
+    try:
+        first = await starting
+    except BaseException:
+        loading.cancel()
+        raise
+    return first, await loading
+
+
+def _http_config(app: Shell | str) -> uvicorn.Config:
+    return uvicorn.Config(
+        app=app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        log_level="warning",  # of its own start and end, ours says more
+        timeout_keep_alive=_KEEP_ALIVE_S,
+    )

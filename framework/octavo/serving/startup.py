@@ -1,0 +1,143 @@
+"""What happens before anything heavy: checks, the port, the model's place, the engine process.
+
+A start that cannot succeed fails here, in well under a second, with nothing to clean up: the
+engine process (which imports torch and loads weights) is the last thing that begins.
+
+Knows configuration, files and sockets. Does not know HTTP or asyncio, so that it imports fast.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from octavo.errors import ConfigError
+from octavo.frontend.chat import ChatRenderer, read_template
+from octavo.frontend.defaults import generation_defaults
+from octavo.frontend.progress import TransferLine
+from octavo.model_files import describe_model, load_tokenizer, locate_model
+from octavo.serving.process import ENGINE_COMMAND, EngineProcess, start_engine_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.config.schema import ServerConfig
+    from octavo.frontend.defaults import GenerationDefaults
+    from octavo.interfaces.dialect import Dialect
+    from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.serving.context import ChatTemplate
+
+_BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What the server itself needs of a model: the way from text to ids and back."""
+
+    tokenizer: Tokenizer
+    defaults: GenerationDefaults
+    chat: ChatTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan:
+    """A server that has begun to start: it owns its port, and its engine is loading.
+
+    `load_texts` and `load_dialects` are what is left to do, while the engine loads.
+    """
+
+    settings: ServerConfig
+    model_names: tuple[str, ...]
+    engine_config_json: str
+    listener: socket.socket
+    process: EngineProcess
+    load_texts: Callable[[], Texts]
+    load_dialects: Callable[[], Iterable[Dialect]]
+    seed: int | None = None
+    engine_command: tuple[str, ...] = field(default=ENGINE_COMMAND)
+
+    @property
+    def url(self) -> str:
+        """Return an address that a browser on this machine can open."""
+        host, port = self.listener.getsockname()[:2]
+        if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+            host = "localhost"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def begin(config: ResolvedConfig) -> ServerPlan:
+    """Check what can be checked, take the port, and start the engine.
+
+    Raises ConfigError, ModelError and their kin before anything was started.
+    """
+    settings = config.server
+    name = config.model.name
+    if name is None:
+        raise ConfigError("no model was named", "octavo serve MODEL, as in: octavo serve smollm2")
+    if config.model.chat_template is not None:
+        read_template(config.model.chat_template)
+    listener = bind(settings.host, settings.port)
+    try:
+        transfers = TransferLine()
+        try:
+            path = locate_model(config, transfers)
+        finally:
+            transfers.close()
+        description = describe_model(config, path)
+        # keys are the server's own business: the engine's process need not hold them
+        engine_json = config.with_changes(server={"api_key": ()}).to_json()
+        process = start_engine_process(engine_json)
+    except BaseException:
+        listener.close()
+        raise
+
+    def load_texts() -> Texts:
+        has_sampling = config.model.generation_config == "auto"
+        tokenizer = load_tokenizer(config, description)
+        defaults = generation_defaults(description, has_sampling=has_sampling)
+        return Texts(tokenizer, defaults, ChatRenderer(tokenizer, config.model))
+
+    return ServerPlan(
+        settings=settings,
+        model_names=config.model.served_model_name or (name,),
+        engine_config_json=engine_json,
+        listener=listener,
+        process=process,
+        load_texts=load_texts,
+        load_dialects=lambda: config.build_all("dialect").values(),
+        seed=config.engine.seed,
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ConfigError when the address cannot be had.
+
+    It listens at once, so that a second server cannot take the port while this one loads.
+    Connections made meanwhile are answered when the engine is ready.
+    """
+    place = f"{host}:{port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise ConfigError(f"cannot listen on {place}", f"unknown host: {error.strerror}") from error
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {place}", *_advice(error, port)) from error
+    return listener
+
+
+def _advice(error: OSError, port: int) -> tuple[str, ...]:
+    if error.errno == errno.EADDRINUSE:
+        return ("the port is in use", f"stop what uses it, or choose another: --port {port + 1}")
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return ("this user may not use the port", "choose one above 1023: --port 8000")
+    return (error.strerror or str(error),)

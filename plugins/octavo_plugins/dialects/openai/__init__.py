@@ -1,0 +1,1 @@
+"""The API of OpenAI, with the extra fields of vLLM."""

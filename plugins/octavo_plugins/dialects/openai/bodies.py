@@ -1,0 +1,221 @@
+"""Request bodies: their fields, and what becomes of fields that are not obeyed.
+
+Every field of a body is obeyed, refused with 400, or named in the header
+`X-Octavo-Ignored-Fields` and the log (refused too where the server has `strict-fields`).
+
+Knows names and types. Does not know what values mean (`params`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from octavo.errors import RequestError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_logger = logging.getLogger("octavo.serving")
+
+IGNORED_HEADER = "X-Octavo-Ignored-Fields"
+_MAX_HEADER_CHARS = 512
+_MAX_NAMED_FIELDS = 16
+_PATH = re.compile(r"`\$\.(\w+)")
+#: any JSON escape; a pair of surrogates is one match, so that a lone one can be told from it
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
+
+class StreamOptions(msgspec.Struct):
+    """What a stream says of its usage."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class GenerationBody(msgspec.Struct, kw_only=True):
+    """The fields that chat and plain completions share; null means not given."""
+
+    model: str | None = None
+    n: int | None = None
+    best_of: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    add_special_tokens: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    priority: int | None = None
+    request_id: str | None = None
+    cache_salt: str | None = None
+    vllm_xargs: dict[str, Any] | None = None
+    user: str | None = None
+    session_id: str | None = None
+
+    @property
+    def has_usage(self) -> bool:
+        """Return whether a stream ends with its usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def has_running_usage(self) -> bool:
+        """Return whether every chunk of a stream has the usage so far."""
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
+
+class ChatBody(GenerationBody, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionBody(GenerationBody, kw_only=True):
+    """POST /v1/completions. `prompt`: a text, texts, ids, or lists of ids."""
+
+    prompt: str | list[Any]
+    logprobs: int | None = None
+    echo: bool | None = None
+
+
+#: fields that are known and refused, unless they hold one of the values that ask for nothing
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "tools": (), "tool_choice": ("none",), "functions": (), "function_call": ("none",),
+    "response_format": ({"type": "text"},), "structured_outputs": (), "structural_tag": (),
+    "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
+    "guided_decoding_backend": (), "guided_whitespace_pattern": (),
+    "use_beam_search": (False,), "length_penalty": (1,), "early_stopping": (False,),
+    "suffix": ("",), "prompt_embeds": (), "logprob_token_ids": ([],),
+    "thinking_token_budget": (), "repetition_detection": (), "watermarking": (False,),
+    "audio": (), "modalities": (["text"],), "prediction": (), "web_search_options": (),
+    "chat_template": (), "mm_processor_kwargs": ({},), "media_io_kwargs": ({},),
+    "kv_transfer_params": (), "ec_transfer_params": (), "routed_experts_prompt_start": (),
+    "return_mm_kwargs": (False,), "mm_payload": (), "truncation_side": ("left",),
+    "return_prompt_text": (False,), "return_token_offsets": (False,), "stream_interval": (1,),
+}  # fmt: skip
+
+#: fields that clients send by habit and that change nothing here; reported, never refused
+WITHOUT_EFFECT = frozenset({
+    "store", "metadata", "service_tier", "parallel_tool_calls", "reasoning_effort", "verbosity",
+    "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "include_reasoning",
+})  # fmt: skip
+
+T = TypeVar("T", bound=GenerationBody)
+
+
+class Decoded(msgspec.Struct, Generic[T]):
+    """A body, and the names of its fields that were ignored."""
+
+    body: T
+    ignored: list[str]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the header that names what was ignored; names are cut to plain ASCII."""
+        if not self.ignored:
+            return {}
+        text = ", ".join(self.ignored).encode("ascii", "replace").decode()
+        printable = "".join(char if char.isprintable() else "?" for char in text)
+        return {IGNORED_HEADER: printable[:_MAX_HEADER_CHARS]}
+
+
+def decode_body(raw: bytes, shape: type[T], *, is_strict: bool) -> Decoded[T]:
+    """Return a request's body. Raises RequestError naming the field at fault."""
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError as error:
+        raise RequestError(f"the request's body must be a JSON object: {error}") from error
+    except msgspec.DecodeError as error:
+        repaired = without_lone_surrogates(raw)
+        if repaired != raw:
+            return decode_body(repaired, shape, is_strict=is_strict)
+        raise RequestError(
+            f"the request's body is not valid JSON: {error}", "NaN and Infinity are not JSON"
+        ) from error
+    ignored = _check_names(fields, shape, is_strict=is_strict)
+    try:
+        body = msgspec.json.decode(raw, type=shape)
+    except msgspec.ValidationError as error:
+        found = _PATH.search(str(error))
+        missing = re.search(r"required field `(\w+)`", str(error))
+        param = found.group(1) if found else missing.group(1) if missing else None
+        text = str(error)
+        raise RequestError(f"{param}: {text}" if found else text, param=param) from error
+    except msgspec.DecodeError as error:  # a lone surrogate inside of a field
+        repaired = without_lone_surrogates(raw)
+        if repaired == raw:
+            raise RequestError(f"the request's body is not valid JSON: {error}") from error
+        return decode_body(repaired, shape, is_strict=is_strict)
+    return Decoded(body, ignored)
+
+
+def without_lone_surrogates(raw: bytes) -> bytes:
+    """Return JSON whose escapes are all characters: half a surrogate pair becomes U+FFFD (B23)."""
+
+    def repair(match: re.Match[bytes]) -> bytes:
+        escape = match.group()
+        return rb"\ufffd" if _LONE_SURROGATE.fullmatch(escape) else escape
+
+    return _ESCAPE.sub(repair, raw)
+
+
+def _check_names(
+    fields: Mapping[str, msgspec.Raw], shape: type[GenerationBody], *, is_strict: bool
+) -> list[str]:
+    """Return the names that are ignored. Raises for those that are refused."""
+    known = set(shape.__struct_fields__)
+    given = {name: raw for name, raw in fields.items() if bytes(raw) != b"null"}
+    for name, raw in given.items():
+        if name in UNSUPPORTED and msgspec.json.decode(raw) not in UNSUPPORTED[name]:
+            raise RequestError(f"{name} is not supported by this server", param=name)
+    unknown = [n for n in given if n not in known | WITHOUT_EFFECT and n not in UNSUPPORTED]
+    if unknown and is_strict:
+        raise RequestError(
+            f"unknown field {unknown[0]!r:.80}",
+            _suggestion(unknown[0], known),
+            "this server refuses fields that it does not know (strict-fields)",
+            param=unknown[0][:80],
+        )
+    ignored = [*unknown, *(name for name in given if name in WITHOUT_EFFECT)]
+    if ignored:
+        named = [f"{name!r:.80}" for name in ignored[:_MAX_NAMED_FIELDS]]
+        hints = [_suggestion(name, known) for name in unknown[:_MAX_NAMED_FIELDS]]
+        _logger.warning("ignored fields: %s", "; ".join(filter(None, (", ".join(named), *hints))))
+    return ignored
+
+
+def _suggestion(name: str, known: set[str]) -> str:
+    match = nearest(name, known)
+    return f"did you mean {match!r} for {name!r:.80}?" if match else ""

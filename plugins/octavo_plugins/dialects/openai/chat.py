@@ -1,0 +1,205 @@
+"""POST /v1/chat/completions.
+
+A streamed answer is, for each choice: a chunk with the role, chunks with content, one chunk with
+the finish reason; then the usage, if asked for, and [DONE].
+
+Knows chat's shapes. Does not know how templates are rendered or tokens come about.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from octavo.errors import RequestError
+from octavo.frontend.preprocess import Call
+from octavo.sampling_params import RequestOutputKind
+from octavo.serving.generation import in_thread_if_long, start_generation
+from octavo.serving.streaming import EventStream, event, until_disconnect
+from octavo_plugins.dialects.openai import answers
+from octavo_plugins.dialects.openai.bodies import ChatBody, decode_body
+from octavo_plugins.dialects.openai.calls import Identities, UsageCounter, guarded
+from octavo_plugins.dialects.openai.logprobs import LogprobsWriter
+from octavo_plugins.dialects.openai.params import (
+    call_metadata,
+    chat_names,
+    chat_params,
+    renamed,
+    with_salt,
+)
+from octavo_plugins.dialects.openai.replies import json_reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from litestar import Request, Response
+
+    from octavo.frontend.outputs import CompletionOutput, RequestOutput
+    from octavo.serving.context import ServedModel, ServingContext
+    from octavo.serving.generation import Generation
+    from octavo_plugins.dialects.openai.calls import Identity
+
+ROLE = "assistant"
+
+
+class ChatApi:
+    """Answers chats."""
+
+    def __init__(self, context: ServingContext) -> None:
+        self._context = context
+        self._identities = Identities("chatcmpl")
+
+    async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
+        """Answer one request."""
+        raw = await request.body()
+        decoded = decode_body(raw, ChatBody, is_strict=self._context.settings.strict_fields)
+        body = decoded.body
+        model = self._context.model(body.model)
+        identity = self._identities.next(body, model.name)
+        with renamed(chat_names(body)):
+            generation = await self._start(body, model, identity, len(raw))
+        answer = ChatAnswerWriter(body, model, identity, generation)
+        if body.stream:
+            return EventStream(guarded(answer.events(), generation), decoded.headers)
+        with closing(generation):
+            async with until_disconnect(request.receive, generation.abandon):
+                return json_reply(await answer.whole(), decoded.headers)
+
+    async def _start(
+        self, body: ChatBody, model: ServedModel, identity: Identity, num_bytes: int
+    ) -> Generation:
+        params = chat_params(body, model.preprocessor.default_sampling_params())
+        if not body.messages:
+            raise RequestError("messages is empty: there is nothing to answer", param="messages")
+        text = await in_thread_if_long(num_bytes, lambda: _render(body, model))
+        call = Call(
+            request_id=identity.call_id,
+            prompt=with_salt(text, body),
+            params=params,
+            arrival_s=time.monotonic(),
+            priority=body.priority or 0,
+            add_special_tokens=bool(body.add_special_tokens),
+            metadata=call_metadata(body),
+        )
+        kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
+        return await start_generation(model, [call], kind)
+
+
+def _render(body: ChatBody, model: ServedModel) -> str:
+    is_continued = bool(body.continue_final_message)
+    return model.chat.render(
+        body.messages,
+        add_generation_prompt=not is_continued
+        if body.add_generation_prompt is None
+        else body.add_generation_prompt,
+        continue_final_message=is_continued,
+        documents=body.documents,
+        template_kwargs=body.chat_template_kwargs,
+    )
+
+
+class ChatAnswerWriter:
+    """Writes the answer to one chat, whole or in chunks."""
+
+    def __init__(
+        self, body: ChatBody, model: ServedModel, identity: Identity, generation: Generation
+    ) -> None:
+        self._body = body
+        self._identity = identity
+        self._generation = generation
+        self._counter = UsageCounter(generation)
+        self._logprobs = LogprobsWriter(
+            model.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)
+        )
+        self._started: set[int] = set()
+
+    async def whole(self) -> answers.ChatAnswer:
+        """Return the answer when all choices have ended."""
+        choices: list[answers.ChatChoice] = []
+        answer = answers.ChatAnswer(
+            self._identity.id, self._identity.created, self._identity.model, choices,
+            self._counter.usage(),
+        )  # fmt: skip
+        async for index, output in self._generation:
+            self._counter.take(index, output)
+            choices += [self._choice(one) for one in output.outputs]
+            if output.prompt_logprobs is not None and self._body.prompt_logprobs is not None:
+                answer.prompt_logprobs = self._logprobs.prompt(output.prompt_logprobs)
+        choices.sort(key=lambda choice: choice.index)
+        answer.usage = self._counter.usage()
+        if self._body.return_token_ids:
+            answer.prompt_token_ids = self._generation.calls[0].prompt_token_ids
+        return answer
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """Yield the events of the answer, without [DONE]."""
+        async for index, output in self._generation:
+            self._counter.take(index, output)
+            yield b"".join(self._chunks(output))
+        if self._body.has_usage:
+            yield self._event(None, self._counter.usage())
+
+    def _choice(self, one: CompletionOutput) -> answers.ChatChoice:
+        return answers.ChatChoice(
+            one.index,
+            answers.Message(ROLE, one.text),
+            self._logprobs_of(one),
+            one.finish_reason,
+            one.stop_reason,
+            one.token_ids if self._body.return_token_ids else UNSET,
+        )
+
+    def _chunks(self, output: RequestOutput) -> list[bytes]:
+        """Return the events for what is new."""
+        chunks: list[bytes] = []
+        for one in output.outputs:
+            if one.index not in self._started:
+                self._started.add(one.index)
+                chunks.append(self._first_event(one.index))
+            if one.text or one.token_ids:
+                part = answers.ChunkChoice(
+                    one.index, answers.Delta(content=one.text), self._logprobs_of(one)
+                )
+                if self._body.return_token_ids:
+                    part.token_ids = one.token_ids
+                chunks.append(self._event(part))
+            if one.finish_reason is not None:
+                part = answers.ChunkChoice(
+                    one.index, answers.Delta(), None, one.finish_reason, one.stop_reason
+                )
+                chunks.append(self._event(part))
+        return chunks
+
+    def _first_event(self, index: int) -> bytes:
+        """Return the event that names the role.
+
+        It goes out with the first token and not before, so that a client's time to the first
+        event is its time to the first token.
+        """
+        part = answers.ChunkChoice(index, answers.Delta(role=ROLE, content=""))
+        return self._event(part, is_first=True)
+
+    def _event(
+        self,
+        choice: answers.ChunkChoice | None,
+        usage: answers.Usage | None = None,
+        *,
+        is_first: bool = False,
+    ) -> bytes:
+        identity = self._identity
+        chunk = answers.ChatChunk(
+            identity.id, identity.created, identity.model, [] if choice is None else [choice]
+        )
+        if usage is not None or self._body.has_usage or self._body.has_running_usage:
+            chunk.usage = self._counter.usage() if self._body.has_running_usage else usage
+        if is_first and self._body.return_token_ids:
+            chunk.prompt_token_ids = self._generation.calls[0].prompt_token_ids
+        return event(answers.encode(chunk))
+
+    def _logprobs_of(self, one: CompletionOutput) -> answers.ChatLogprobs | None:
+        if one.logprobs is None:
+            return None
+        return self._logprobs.chat(one.logprobs, self._body.top_logprobs or 0)

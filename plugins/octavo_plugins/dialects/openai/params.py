@@ -1,0 +1,137 @@
+"""From a request's body to `SamplingParams` and engine calls.
+
+Explicit values always win, also 0; what is not given is the model's own default, and else vLLM's.
+
+Knows the fields' meaning. Does not know JSON, prompts' text or answers.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from octavo.sampling_params import SamplingParams
+    from octavo_plugins.dialects.openai.bodies import ChatBody, CompletionBody, GenerationBody
+
+COMPLETION_MAX_TOKENS = 16
+
+_SAME_NAMES = (
+    "n", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
+    "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids",
+    "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
+    "spaces_between_special_tokens", "allowed_token_ids", "bad_words", "truncate_prompt_tokens",
+)  # fmt: skip
+
+
+def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
+    """Return what a chat asks for. Without a limit it may fill the context."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+    if body.top_logprobs is not None and body.top_logprobs < -1:
+        raise RequestError(
+            f"top_logprobs must be at least 0, or -1 for all, not {body.top_logprobs}",
+            param="top_logprobs",
+        )
+    max_tokens = body.max_tokens if body.max_completion_tokens is None else (
+        body.max_completion_tokens
+    )  # fmt: skip
+    with renamed({"logprobs": "top_logprobs"} | _limit_name(body)):
+        return _params(
+            body,
+            defaults,
+            max_tokens=max_tokens,
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            prompt_logprobs=body.prompt_logprobs,
+        )
+
+
+def completion_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
+    """Return what a completion asks for. An echo with logprobs needs those of the prompt."""
+    prompt_logprobs = body.prompt_logprobs
+    if body.max_tokens == 0 and body.n not in {None, 1}:
+        raise RequestError(
+            f"n must be 1 where nothing is generated (max_tokens is 0), not {body.n}", param="n"
+        )
+    if body.echo and prompt_logprobs is None:
+        # `max_tokens` 0 with echo is "score my prompt": the prompt is computed and nothing more
+        prompt_logprobs = body.logprobs if body.max_tokens or body.logprobs is not None else 0
+    return _params(
+        body,
+        defaults,
+        max_tokens=COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
+        logprobs=body.logprobs,
+        prompt_logprobs=prompt_logprobs,
+    )
+
+
+def call_metadata(body: GenerationBody) -> dict[str, Any]:
+    """Return what a request says of who asks: scheduling policies may read it."""
+    given = {"user": body.user, "session_id": body.session_id}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def with_salt(prompt: str | list[int], body: GenerationBody) -> str | list[int] | dict[str, Any]:
+    """Return a prompt as the front end takes it: with its cache salt, if one was given."""
+    if body.cache_salt is None:
+        return prompt
+    key = "prompt" if isinstance(prompt, str) else "prompt_token_ids"
+    return {key: prompt, "cache_salt": body.cache_salt}
+
+
+@contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name the fields as this API calls them."""
+    try:
+        yield
+    except RequestError as error:
+        error.param = names.get(error.param or "", error.param)
+        raise
+
+
+def chat_names(body: ChatBody) -> dict[str, str]:
+    """Return how the front end's names of parameters are called in a chat."""
+    return {"prompt": "messages", "logprobs": "top_logprobs"} | _limit_name(body)
+
+
+def _limit_name(body: ChatBody) -> dict[str, str]:
+    is_new = body.max_completion_tokens is not None
+    return {"max_tokens": "max_completion_tokens"} if is_new else {}
+
+
+def _params(
+    body: GenerationBody,
+    defaults: SamplingParams,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+) -> SamplingParams:
+    _check(body)
+    given = {name: getattr(body, name) for name in _SAME_NAMES if getattr(body, name) is not None}
+    return replace(
+        defaults,
+        **given,
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        extra_args=body.vllm_xargs,
+    )
+
+
+def _check(body: GenerationBody) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise RequestError("stream_options needs stream to be true", param="stream_options")
+    if body.prompt_logprobs is not None and body.stream:
+        raise RequestError("prompt_logprobs cannot be streamed", param="prompt_logprobs")
+    n = 1 if body.n is None else body.n
+    if body.best_of is not None and body.best_of != n:
+        raise RequestError(
+            f"best_of must be equal to n ({n}), not {body.best_of}: all choices are returned",
+            param="best_of",
+        )

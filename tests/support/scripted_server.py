@@ -1,0 +1,67 @@
+"""The real server in front of the scripted engine: `python scripted_server.py '{"port": 0, ...}'`.
+
+Its argument is a JSON object: fields of `ServerConfig`, and under `script` those of the engine's
+`Script`. The tokenizer is `BytesTokenizer`; a chat's prompt is the last message, so that the
+engine repeats what was said: FORCE(text) is to say it.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import scripted
+import scripted_engine
+
+from octavo.config.schema import ServerConfig
+from octavo.errors import OctavoError
+from octavo.frontend.defaults import GenerationDefaults
+from octavo.serving.client import RestartPolicy
+from octavo.serving.logs import configure_logging
+from octavo.serving.process import start_engine_process
+from octavo.serving.server import serve
+from octavo.serving.startup import ServerPlan, Texts, bind
+from octavo_plugins.dialects.openai.dialect import OpenAIDialect
+from octavo_plugins.dialects.ops.dialect import OpsDialect
+
+COMMAND = (sys.executable, str(Path(scripted_engine.__file__)))
+SCRIPT = {"vocab_size": scripted.VOCAB_SIZE, "eos_token_id": scripted.EOS}
+
+
+class LastMessage:
+    """A chat template that is the last message's text."""
+
+    def render(self, messages, **_):
+        content = messages[-1]["content"]
+        return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def plan_of(options):
+    script = json.dumps(SCRIPT | options.pop("script", {}))
+    settings = ServerConfig(**{"host": "127.0.0.1", "port": 0} | options)
+    listener = bind(settings.host, settings.port)
+    return ServerPlan(
+        settings=settings,
+        model_names=("scripted", "second-name"),
+        engine_config_json=script,
+        listener=listener,
+        process=start_engine_process(script, COMMAND),
+        load_texts=lambda: Texts(scripted.BytesTokenizer(), GenerationDefaults(), LastMessage()),
+        load_dialects=lambda: [OpenAIDialect(), OpsDialect()],
+        engine_command=COMMAND,
+    )
+
+
+def main():
+    options = json.loads(sys.argv[1])
+    configure_logging(options.get("log_level", "info"), options.get("log_format", "text"))
+    try:
+        plan = plan_of(options)
+        print(plan.listener.getsockname()[1], flush=True)
+        return serve(plan, RestartPolicy(max_in_row=2, first_delay_s=0.05, max_delay_s=0.1))
+    except OctavoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
