@@ -120,9 +120,22 @@ def _add_missing_markers(
         content = entry.get("content") if isinstance(entry, dict) else None
         if isinstance(content, str) and content not in present:
             _add_marker(library, content, is_special=bool(entry.get("special", False)))
-    for content in named.values():
+    for content in (*named.values(), *_further_tokens(config)):
         if content not in present:
             _add_marker(library, content, is_special=True)
+
+
+def _further_tokens(config: Mapping[str, Any]) -> list[str]:
+    """Return special tokens that have no name, or one that only this model knows."""
+    further: list[str] = []
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        value = config.get(key)
+        entries = value.values() if isinstance(value, dict) else value or ()
+        for entry in entries:
+            content = entry.get("content") if isinstance(entry, dict) else entry
+            if isinstance(content, str):
+                further.append(content)
+    return further
 
 
 def _add_marker(library: tokenizers.Tokenizer, content: str, *, is_special: bool) -> None:

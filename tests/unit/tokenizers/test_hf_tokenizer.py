@@ -139,6 +139,19 @@ def test_a_named_token_becomes_a_marker_if_the_tokenizer_forgot(tmp_path: Path) 
     assert named.decode(named.encode("a<|pad|>b")) == "ab"
 
 
+@pytest.mark.parametrize(
+    "further",
+    [
+        {"additional_special_tokens": ["<|pad|>", "<|not in the vocabulary|>"]},
+        {"extra_special_tokens": {"image_token": {"content": "<|pad|>"}}},
+    ],
+)
+def test_further_special_tokens_become_markers(tmp_path: Path, further: dict[str, Any]) -> None:
+    tokenizer = HfTokenizer().load(write(tmp_path, byte_level(), **further))
+    assert len(tokenizer.encode("<|pad|>")) == 1
+    assert tokenizer.token_to_id("<|not in the vocabulary|>") is None
+
+
 def test_truncation_and_padding_of_the_file_are_not_applied(tmp_path: Path) -> None:
     library = byte_level()
     library.enable_truncation(4)
