@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's documentation calls it so
 
+from octavo_kernels.reference.attention_plan import HeadShape
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         AttentionPlan,
         Chunk,
         DecodeGroup,
+        DecodeScratch,
         RaggedBatch,
         WindowPlan,
         Workspace,
@@ -71,34 +74,30 @@ def _decode(
     params: AttentionParams,
     workspace: Workspace,
 ) -> None:
-    count, length = group.slots.shape
     heads, dim = q.shape[1:]
-    kv_heads = cache.k.shape[2]
-    batch, ratio = count * kv_heads, heads // kv_heads
-    rows = group.rows(kv_heads)
-    keys = workspace.take("keys", (rows.numel(), dim), cache.k)
-    torch.index_select(cache.head_rows(cache.k), 0, rows, out=keys)
-    queries = q[group.queries].reshape(batch, ratio, dim)
-    scores = workspace.take("scores", (batch, ratio, length), q)
-    keys = keys.view(batch, length, dim).transpose(1, 2)
-    scores.baddbmm_(queries, keys, beta=0, alpha=params.scale)
+    shape = HeadShape(heads, cache.k.shape[2], dim, q.dtype)
+    scratch = group.scratch(shape, workspace)
+    scores = scratch.scores
+    torch.index_select(cache.head_rows(cache.k), 0, scratch.rows, out=scratch.keys)
+    queries = q[group.queries].reshape(scores.shape[0], -1, dim)
+    scores.baddbmm_(queries, scratch.keys_by_head, beta=0, alpha=params.scale)
     _cap(scores, params.softcap)
     if group.mask is not None:
-        scores.view(count, kv_heads, ratio, length).masked_fill_(group.mask, -math.inf)
+        scratch.scores_by_sequence.masked_fill_(group.mask, -math.inf)
     torch.softmax(scores, -1, out=scores)
-    out[group.queries] = _weighted_values(scores, cache, group, heads).view(count, heads, dim)
+    out[group.queries] = _weighted_values(cache, scratch).view(-1, heads, dim)
 
 
-def _weighted_values(scores: Tensor, cache: KVCache, group: DecodeGroup, heads: int) -> Tensor:
-    """Return the values weighted by scores [s * kv_heads, ratio, t], as [s * heads, d]."""
-    kv_heads, dim = cache.v.shape[2:]
+def _weighted_values(cache: KVCache, scratch: DecodeScratch) -> Tensor:
+    """Return the sums of values weighted by the scores, [s * heads, d] or alike."""
     values = cache.head_rows(cache.v)
+    weights = scratch.scores
     if values.device.type == "cpu" and values.dtype == torch.float32:
         # sums rows where they lie: half the traffic of gathering them first
-        rows, offsets = group.bags(heads, kv_heads)
-        return torch.embedding_bag(values, rows, offsets, False, 0, False, scores.view(-1))[0]  # noqa: FBT003
-    gathered = values[group.rows(kv_heads)].view(scores.shape[0], scores.shape[2], dim)
-    return torch.bmm(scores, gathered)
+        rows, offsets = scratch.bags
+        return torch.embedding_bag(values, rows, offsets, False, 0, False, weights.view(-1))[0]  # noqa: FBT003
+    gathered = values[scratch.rows].view(weights.shape[0], weights.shape[2], -1)
+    return torch.bmm(weights, gathered)
 
 
 def _gather(cache: KVCache, chunk: Chunk, workspace: Workspace) -> tuple[Tensor, Tensor]:
@@ -106,7 +105,8 @@ def _gather(cache: KVCache, chunk: Chunk, workspace: Workspace) -> tuple[Tensor,
     kv_heads, dim = cache.k.shape[2:]
     gathered = []
     for name, tensor in (("keys", cache.k), ("values", cache.v)):
-        rows = workspace.take(name, (chunk.slots.numel(), kv_heads * dim), tensor)
+        shape = (chunk.slots.numel(), kv_heads * dim)
+        rows = workspace.take(name, shape, tensor.dtype, tensor.device)
         torch.index_select(cache.rows(tensor), 0, chunk.slots, out=rows)
         gathered.append(rows.view(-1, kv_heads, dim).transpose(0, 1))
     return gathered[0], gathered[1]

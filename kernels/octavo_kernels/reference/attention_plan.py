@@ -9,6 +9,7 @@ Knows lengths and block tables. Does not know queries, keys or values.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,15 +48,41 @@ class Workspace:
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
 
-    def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return uninitialised memory of this shape, of `like`'s dtype and device."""
-        key = (name, like.dtype, like.device)
-        size = int(np.prod(shape))
+    def take(
+        self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        """Return uninitialised memory, shared with every other taker of the same name."""
+        key = (name, dtype, device)
+        size = math.prod(shape)
         buffer = self._buffers.get(key)
         if buffer is None or buffer.numel() < size:
-            buffer = torch.empty(size, dtype=like.dtype, device=like.device)
-            self._buffers[key] = buffer
+            buffer = self._buffers[key] = torch.empty(size, dtype=dtype, device=device)
         return buffer[:size].view(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """The heads of a layer, as the shapes of its scratch memory depend on them."""
+
+    heads: int
+    kv_heads: int
+    dim: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeScratch:
+    """Where the layers of one shape work on a group: rows to read, and memory to write.
+
+    bags: the rows once per query head, and where each head's begin.
+    """
+
+    rows: Tensor  # int64 [s * kv_heads * t], of `KVCache.head_rows`, heads before time
+    bags: tuple[Tensor, Tensor]  # int64 [s * heads * t], int64 [s * heads]
+    keys: Tensor  # [s * kv_heads * t, d]
+    keys_by_head: Tensor  # the same memory as [s * kv_heads, d, t]
+    scores: Tensor  # [s * kv_heads, heads / kv_heads, t]
+    scores_by_sequence: Tensor  # the same memory as [s, kv_heads, heads / kv_heads, t]
 
 
 @dataclass(slots=True)
@@ -69,28 +96,34 @@ class DecodeGroup:
     queries: Tensor | slice
     slots: Tensor
     mask: Tensor | None
-    _rows: dict[int, Tensor] = field(default_factory=dict)
-    _bags: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _scratch: dict[HeadShape, DecodeScratch] = field(default_factory=dict)
 
-    def rows(self, kv_heads: int) -> Tensor:
-        """Return rows of `KVCache.head_rows` as int64 [s * kv_heads * t], heads before time."""
-        rows = self._rows.get(kv_heads)
-        if rows is None:
-            heads = torch.arange(kv_heads, device=self.slots.device)[:, None]
-            rows = (self.slots[:, None, :] * kv_heads + heads).view(-1)
-            self._rows[kv_heads] = rows
-        return rows
+    def scratch(self, shape: HeadShape, workspace: Workspace) -> DecodeScratch:
+        """Return what the layers of this shape share, made for the first of them."""
+        scratch = self._scratch.get(shape)
+        if scratch is None:
+            scratch = self._scratch[shape] = self._make_scratch(shape, workspace)
+        return scratch
 
-    def bags(self, heads: int, kv_heads: int) -> tuple[Tensor, Tensor]:
-        """Return the same rows once per query head, and offsets: [s * heads * t], [s * heads]."""
-        bags = self._bags.get((heads, kv_heads))
-        if bags is None:
-            count, length = self.slots.shape
-            rows = self.rows(kv_heads).view(count, kv_heads, 1, length)
-            repeated = rows.expand(-1, -1, heads // kv_heads, -1).reshape(-1)
-            offsets = torch.arange(0, repeated.numel(), length, device=rows.device)
-            bags = self._bags[(heads, kv_heads)] = (repeated, offsets)
-        return bags
+    def _make_scratch(self, shape: HeadShape, workspace: Workspace) -> DecodeScratch:
+        count, length = self.slots.shape
+        kv_heads, ratio = shape.kv_heads, shape.heads // shape.kv_heads
+        device = self.slots.device
+        heads = torch.arange(kv_heads, device=device)[:, None]
+        rows = self.slots[:, None, :] * kv_heads + heads  # [s, kv_heads, t]
+        bags = rows[:, :, None].expand(-1, -1, ratio, -1).reshape(-1)
+        offsets = torch.arange(0, bags.numel(), length, device=device)
+        keys = workspace.take("keys", (rows.numel(), shape.dim), shape.dtype, device)
+        by_sequence = (count, kv_heads, ratio, length)
+        scores = workspace.take("scores", by_sequence, shape.dtype, device)
+        return DecodeScratch(
+            rows.view(-1),
+            (bags, offsets),
+            keys,
+            keys.view(count * kv_heads, length, shape.dim).transpose(1, 2),
+            scores.view(count * kv_heads, ratio, length),
+            scores,
+        )
 
 
 @dataclass(slots=True)
