@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 import threading
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from octavo import LLM, SamplingParams
+from octavo import LLM, AsyncLLM, SamplingParams
 from octavo.frontend.offline import stream_call
 from octavo.frontend.preprocess import Call
+from octavo.sampling_params import RequestOutputKind
 
 EOS = 2  # <|im_end|>
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
@@ -207,3 +209,18 @@ def test_ctrl_c_leaves_the_llm_usable(llm):
     timer.join()
     assert llm.get_metrics().num_running == 0
     assert _generate(llm, NUMBERS, GREEDY).text == expected
+
+
+def test_async_streams_are_the_offline_text(llm):
+    prompts = [NUMBERS, "Water boils at", "The opposite of hot is"]
+    expected = [o.outputs[0].text for o in llm.generate(prompts, GREEDY, use_tqdm=False)]
+    delta = replace(GREEDY, output_kind=RequestOutputKind.DELTA)
+
+    async def collect(async_llm, prompt):
+        return "".join([o.outputs[0].text async for o in async_llm.generate(prompt, delta)])
+
+    async def main():
+        async with AsyncLLM("smollm2", num_gpu_blocks_override=40, threads=1) as async_llm:
+            return await asyncio.gather(*(collect(async_llm, p) for p in prompts))
+
+    assert asyncio.run(main()) == expected
