@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from octavo.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from octavo.engine.messages import EngineInfo
     from octavo.sampling_params import SamplingParams
@@ -72,13 +72,13 @@ def check_capacity(num_prompt_tokens: int, max_tokens: int | None, capacity_toke
         )
 
 
-def _check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
-    for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise RequestError(
-                f"{param}: token id {token_id} is outside the vocabulary (0 to {vocab_size - 1})",
-                param=param,
-            )
+def _check_ids(param: str, token_ids: Collection[int], vocab_size: int) -> None:
+    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        return
+    wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
+    raise RequestError(
+        f"{param}: token id {wrong} is outside the vocabulary (0 to {vocab_size - 1})", param=param
+    )
 
 
 def _check_num_logprobs(param: str, value: int | None, max_logprobs: int) -> None:

@@ -48,7 +48,7 @@ def without_surrogates(text: str) -> str:
 
 def is_single_prompt(prompts: object) -> bool:
     """Return whether this is one prompt, rather than a list of prompts."""
-    if isinstance(prompts, str | Mapping):
+    if isinstance(prompts, str | Mapping) or getattr(prompts, "ndim", None) == 1:
         return True
     is_list = isinstance(prompts, Sequence) and len(prompts) > 0
     return is_list and all(_is_id(item) for item in prompts)  # type: ignore[attr-defined]
@@ -81,12 +81,13 @@ def _parse_mapping(prompt: Mapping[str, Any]) -> ParsedPrompt:
 
 
 def _parse_ids(ids: Any) -> list[int]:
-    if not (isinstance(ids, Sequence) or hasattr(ids, "tolist")) or isinstance(ids, bytes):
+    is_array = getattr(ids, "ndim", None) == 1
+    if isinstance(ids, bytes) or not (isinstance(ids, Sequence) or is_array):
         raise RequestError(
             f"a prompt must be a string, a list of token ids or a dict, not {type(ids).__name__}",
             param="prompt",
         )
-    plain: list[Any] = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    plain: list[Any] = ids.tolist() if is_array else list(ids)
     for position, token_id in enumerate(plain):
         if not _is_id(token_id):
             raise RequestError(

@@ -43,8 +43,12 @@ def test_forms_of_a_prompt():
 
 
 @pytest.mark.parametrize(
-    "prompt", [3, None, ["a", "b"], [1.5], [True], b"hi", {}, {"prompt": 3}, {"text": "hi"},
-               {"prompt": "hi", "cache_salt": ""}, {"prompt": "hi", "multi_modal_data": {}}],
+    "prompt",
+    [
+        3, None, ["a", "b"], [1.5], [True], b"hi", np.int64(3), np.array([[1, 2]]), {},
+        {"prompt": 3}, {"text": "hi"}, {"prompt": "hi", "cache_salt": ""},
+        {"prompt": "hi", "multi_modal_data": {}},
+    ],
 )  # fmt: skip
 def test_other_forms_are_refused(prompt):
     assert _refusal(prompt).param in ("prompt", "cache_salt")

@@ -51,7 +51,7 @@ def test_outputs_have_the_prompts_and_the_text(make_llm):
     assert len({o.request_id for o in outputs}) == 3
 
 
-@pytest.mark.parametrize("prompt", ["ab", [97, 98], {"prompt": "ab"}])
+@pytest.mark.parametrize("prompt", ["ab", [97, 98], {"prompt": "ab"}, np.array([97, 98])])
 def test_one_prompt_needs_no_list(make_llm, prompt):
     llm, _ = make_llm()
     outputs = llm.generate(prompt, PARAMS)
