@@ -11,7 +11,6 @@ from pathlib import Path
 
 import scripted
 import scripted_engine
-
 from octavo.config.schema import ServerConfig
 from octavo.errors import OctavoError
 from octavo.frontend.defaults import GenerationDefaults
@@ -56,10 +55,9 @@ def main():
     configure_logging(options.get("log_level", "info"), options.get("log_format", "text"))
     try:
         plan = plan_of(options)
-        print(plan.listener.getsockname()[1], flush=True)
         return serve(plan, RestartPolicy(max_in_row=2, first_delay_s=0.05, max_delay_s=0.1))
     except OctavoError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return error.exit_code
 
 

@@ -6,6 +6,7 @@ Knows engine outputs and how many tokens may wait. Does not know sockets, text o
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from octavo.errors import RequestFailedError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from octavo.engine.messages import EngineOutput
+
+_logger = logging.getLogger("octavo.serving")
 
 DEFAULT_MAX_BACKLOG_TOKENS = 8192
 
@@ -98,12 +101,12 @@ class OutputStream:
         request_ids = list(self.running_ids)
         self._pending.clear()
         self._num_pending_tokens = 0
-        self.fail(
-            RequestFailedError(
-                "the client reads too slowly and the request was aborted",
-                f"more than {self._max_backlog_tokens} tokens were waiting for it",
-            )
+        error = RequestFailedError(
+            "the client reads too slowly and the request was aborted",
+            f"more than {self._max_backlog_tokens} tokens were waiting for it",
         )
+        _logger.warning("%s: %s", ", ".join(request_ids), error.headline)
+        self.fail(error)
         self._abort(request_ids)
 
 

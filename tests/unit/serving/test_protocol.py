@@ -1,0 +1,113 @@
+"""Messages between the processes come out as they went in, however the bytes are cut."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo import errors
+from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, TokenLogprobs
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.serving import protocol
+
+
+def everything_set():
+    params = SamplingParams(
+        n=2, presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.25,
+        temperature=0.0, top_p=0.5, top_k=7, min_p=0.25, seed=2**63, stop=["a", "\u6f22"],
+        stop_token_ids=[3], ignore_eos=True, max_tokens=9, min_tokens=1, logprobs=2,
+        prompt_logprobs=1, skip_special_tokens=False, include_stop_str_in_output=True,
+        logit_bias={5: -1.5}, allowed_token_ids=[1, 2], bad_words=["no"],
+        truncate_prompt_tokens=8, extra_args={"x": [1, "two"]},
+    )  # fmt: skip
+    return EngineRequest(
+        request_id="r", prompt_token_ids=[1, 2], params=params, max_tokens=9, seed=2**64 - 1,
+        arrival_s=1.5, choice=1, priority=-3, eos_token_ids=(4,), bad_words_ids=((1,), (2, 3)),
+        cache_salt="salt", adapter="lora", metadata={"user": "u"},
+    )  # fmt: skip
+
+
+def through_the_wire(message, decode):
+    (body,) = protocol.FrameBuffer().feed(protocol.encode_frame(message))
+    return decode(body)
+
+
+def test_a_request_arrives_with_every_field():
+    request = everything_set()
+    added = through_the_wire(
+        protocol.Add([protocol.to_wire(request)]), protocol.decode_to_engine
+    ).requests
+    arrived = protocol.from_wire(added[0])
+
+    expected = dataclasses.replace(request.params, output_kind=RequestOutputKind.DELTA)
+    assert arrived == dataclasses.replace(request, params=expected)
+
+
+def test_defaults_are_not_sent():
+    request = dataclasses.replace(everything_set(), params=SamplingParams())
+
+    assert protocol.to_wire(request).params == {}
+
+
+def test_explicit_zeros_are_sent():
+    params = SamplingParams(temperature=0, max_tokens=None)
+
+    assert protocol.changed_params(params) == {"temperature": 0, "max_tokens": None}
+
+
+def test_outputs_arrive_as_they_were():
+    entry = TokenLogprobs(7, -0.5, 1, [7, 8], [-0.5, -1.0])
+    batch = protocol.Batch(
+        outputs=[
+            EngineOutput("a", [7], [entry], [None, entry], 3, "stop", 7),
+            EngineOutput("b", [], finish_reason="error", error="NaN"),
+        ],
+        accepted=["c"],
+        rejected=[("d", protocol.WireError("QueueFullError", "full", ["later"]))],
+    )
+
+    assert through_the_wire(batch, protocol.decode_from_engine) == batch
+
+
+def test_info_arrives_as_it_was():
+    ready = protocol.Ready(EngineInfo(vocab_size=10, max_model_len=20, capacity_tokens=30))
+
+    assert through_the_wire(ready, protocol.decode_from_engine) == ready
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5), st.integers(1, 17))
+def test_frames_come_out_whole_however_the_bytes_are_cut(texts, size):
+    messages = [protocol.Abort([text.hex()]) for text in texts]
+    data = b"".join(protocol.encode_frame(message) for message in messages)
+    frames = protocol.FrameBuffer()
+
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    found = [protocol.decode_to_engine(body) for piece in pieces for body in frames.feed(piece)]
+
+    assert found == messages
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_every_typed_error_survives(name):
+    kind = getattr(errors, name)
+    if not isinstance(kind, type):
+        return
+    is_of_request = issubclass(kind, errors.RequestError)
+    error = kind("headline", "a fact", **({"param": "seed"} if is_of_request else {}))
+    arrived = protocol.error_from_wire(protocol.error_to_wire(error))
+
+    assert type(arrived) is kind
+    assert str(arrived) == str(error)
+    assert getattr(arrived, "param", None) == getattr(error, "param", None)
+
+
+def test_an_error_of_a_plugin_becomes_its_nearest_typed_base():
+    class Mine(errors.QueueFullError):
+        pass
+
+    arrived = protocol.error_from_wire(protocol.error_to_wire(Mine("full")))
+    other = protocol.error_from_wire(protocol.error_to_wire(ValueError("odd")))
+
+    assert type(arrived) is errors.QueueFullError
+    assert (type(other), str(other)) == (errors.EngineError, "ValueError: odd")
