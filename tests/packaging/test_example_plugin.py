@@ -131,5 +131,5 @@ def test_it_serves_a_request(environment, tiny_model, tmp_path):
 
     data = answer.json()
     assert answer.status_code == 200, data
-    assert data["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    assert (data["usage"]["prompt_tokens"], data["usage"]["completion_tokens"]) == (3, 4)
     assert data["choices"][0]["finish_reason"] == "length"
