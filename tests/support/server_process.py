@@ -52,8 +52,8 @@ class ServerProcess:
         return child
 
     @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", int(self.url.rpartition(":")[2])
 
     def post(self, path: str, body: object = None, **fields: object) -> httpx.Response:
         """POST JSON; bytes are sent as they are."""
@@ -107,7 +107,7 @@ class ServerProcess:
         connection = socket.socket()
         if receive_bytes is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        connection.connect(("127.0.0.1", self.port))
+        connection.connect(self.address)
         return connection
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20.0) -> int:
