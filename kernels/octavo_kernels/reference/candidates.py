@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
+
+from octavo_kernels.reference.arrays import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,12 +56,6 @@ def likeliest(x: Tensor, count: int) -> Candidates:
         floor = sorted_values[:, -1:]
     known = np.count_nonzero(sorted_values > floor, axis=1).astype(np.int64)
     return Candidates(sorted_values, sorted_ids, known, floor[:, 0] == -math.inf)
-
-
-def to_numpy(tensor: Tensor) -> NDArray[Any]:
-    """Return a tensor as an array, copying it only when it lies on a device."""
-    array: NDArray[Any] = tensor.cpu().numpy()
-    return array
 
 
 def _from_blocks(x: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import torch
 
-from octavo_kernels.reference.candidates import Candidates, likeliest, to_numpy
+from octavo_kernels.reference.arrays import take_rows, to_numpy
+from octavo_kernels.reference.candidates import Candidates, likeliest
 from octavo_kernels.reference.wide_support import keep_min_p, keep_top_k, keep_top_p
 
 if TYPE_CHECKING:
@@ -109,11 +110,7 @@ class _Tile:
         self.rows = rows.take(index)
         self.best = best[index]
         self._scratch = scratch[: len(index)]
-        first, last = int(index[0]), int(index[-1])
-        if last - first + 1 == len(index):
-            self.logits = logits[first : last + 1]
-        else:
-            self.logits = logits.index_select(0, torch.from_numpy(index).to(logits.device))
+        self.logits = take_rows(logits, index)
 
     def weights(self) -> Tensor:
         """Return exp((x - max) / t), padded with 0 to whole blocks: float32 [rows, padded].
