@@ -18,6 +18,7 @@ from octavo.frontend.defaults import generation_defaults
 from octavo.frontend.preprocess import Preprocessor
 from octavo.frontend.progress import TransferLine
 from octavo.model_files import describe_model, load_tokenizer, locate_model
+from octavo.openmp import let_threads_sleep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,7 @@ def open_model(config: ResolvedConfig) -> LocalModel:
         tokenizer = load_tokenizer(config, description)
         return tokenizer, defaults, ChatRenderer(tokenizer, config.model)
 
+    let_threads_sleep()
     with ThreadPoolExecutor(1, "octavo-tokenizer") as pool:
         texts = pool.submit(read_texts)
         engine = build_engine(config)

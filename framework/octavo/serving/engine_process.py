@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from octavo.config.resolved import ResolvedConfig
 from octavo.errors import EngineDeadError, OctavoError, RequestError
+from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
 
 if TYPE_CHECKING:
@@ -267,6 +268,7 @@ def main(
         # decides when this process ends, by closing the socket.
         signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    let_threads_sleep()
     return serve(sock, build)
 
 
