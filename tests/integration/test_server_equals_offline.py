@@ -1,0 +1,193 @@
+"""A server and `LLM` with the same small model say the same, token for token, for every field."""
+
+import json
+import threading
+
+import openai
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from octavo import LLM, SamplingParams
+from octavo_plugins.tokenizers.token_bytes import byte_characters
+from server_process import octavo_serve
+
+COMPLETIONS = "/v1/completions"
+PROMPTS = ["The sea is", "x", "once upon a time, far away, there was", "1 2 3 4"]
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 256, "eos_token_id": 257,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model of bytes; its weights are made up at load, the same each time."""
+    path = tmp_path_factory.mktemp("bytes")
+    vocabulary = {character: byte for byte, character in byte_characters().items()}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(path / "tokenizer.json"))
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with octavo_serve(str(folder), "--load-format", "dummy", "--enable-log-requests") as process:
+        yield process
+        assert process.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def llm(folder):
+    with LLM(str(folder), load_format="dummy") as model:
+        yield model
+
+
+def ids_from(server, prompt, **fields):
+    answer = server.post(
+        COMPLETIONS, prompt=prompt, max_tokens=24, return_token_ids=True, **fields
+    ).json()
+    return [choice["token_ids"] for choice in answer["choices"]]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0},
+        {"temperature": 0, "top_k": 0},
+        {"seed": 1},
+        {"seed": 2, "temperature": 0.3},
+        {"seed": 1, "top_p": 0.4},
+        {"seed": 1, "top_k": 3},
+        {"seed": 1, "min_p": 0.6},
+        {"seed": 1, "presence_penalty": 2.0},
+        {"seed": 1, "frequency_penalty": 2.0},
+        {"temperature": 0, "repetition_penalty": 1.9},
+        {"temperature": 0, "bad_words": ["a", "e", " "]},
+        {"temperature": 0, "logit_bias": {"65": 100, "66": 99}},
+        {"temperature": 0, "allowed_token_ids": [70, 71, 72]},
+        {"seed": 1, "n": 2},
+        {"seed": 1, "min_tokens": 20},
+        {"temperature": 0, "stop_token_ids": [200, 13, 99]},
+        {"seed": 1, "ignore_eos": True},
+    ],
+)
+def test_B83_every_field_reaches_the_sampler(server, llm, fields):
+    given = dict(fields)
+    if "logit_bias" in given:
+        given["logit_bias"] = {int(i): bias for i, bias in given["logit_bias"].items()}
+    (output,) = llm.generate(PROMPTS[0], SamplingParams(max_tokens=24, **given), use_tqdm=False)
+
+    assert ids_from(server, PROMPTS[0], **fields) == [one.token_ids for one in output.outputs]
+
+
+def test_B83_extra_body_of_the_client_is_the_same_as_top_level(server):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    extra = {"top_k": 3, "min_p": 0.1, "repetition_penalty": 1.2, "bad_words": ["a"]}
+    answer = client.completions.create(
+        model=client.models.list().data[0].id, prompt=PROMPTS[0], max_tokens=24, seed=5,
+        extra_body={**extra, "return_token_ids": True},
+    )  # fmt: skip
+
+    assert [answer.choices[0].token_ids] == ids_from(server, PROMPTS[0], seed=5, **extra)
+
+
+def test_fields_change_the_tokens_at_all(server):
+    """Or the comparisons above would be empty."""
+    plain = ids_from(server, PROMPTS[0], seed=1)
+    for fields in ({"seed": 2}, {"seed": 1, "top_k": 3}, {"seed": 1, "temperature": 0.1}):
+        assert ids_from(server, PROMPTS[0], **fields) != plain
+
+
+def test_B39_answers_of_a_mixed_batch_are_those_of_each_alone(server):
+    asked = [
+        {"prompt": PROMPTS[0], "logprobs": 5, "seed": 1},
+        {"prompt": PROMPTS[1], "prompt_logprobs": 2, "temperature": 0},
+        {"prompt": PROMPTS[2], "seed": 3},
+        {"prompt": PROMPTS[3], "logprobs": 1, "stream": True, "seed": 4},
+    ]
+
+    def ask(fields):
+        fields = {"max_tokens": 40, **fields}
+        if fields.get("stream"):
+            events = server.events(COMPLETIONS, **fields)
+            choices = [choice for event in events for choice in event["choices"]]
+            logprobs = [value for c in choices for value in c["logprobs"]["token_logprobs"]]
+            return {"text": "".join(c["text"] for c in choices), "logprobs": logprobs}
+        choice = server.post(COMPLETIONS, fields).json()["choices"][0]
+        return {
+            "text": choice["text"],
+            "logprobs": (choice["logprobs"] or {}).get("token_logprobs", []),
+            "prompt": [
+                value["logprob"]
+                for entry in choice.get("prompt_logprobs", [])[1:]
+                for value in entry.values()
+            ],
+        }
+
+    alone = [ask(fields) for fields in asked]
+    together = [None] * len(asked)
+
+    def ask_and_keep(index):
+        together[index] = ask(asked[index])
+
+    for _ in range(3):
+        threads = [threading.Thread(target=ask_and_keep, args=(i,)) for i in range(len(asked))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for one, other in zip(alone, together, strict=True):
+            assert one["text"] == other["text"]
+            for name in ("logprobs", "prompt"):
+                assert one.get(name) == pytest.approx(other.get(name), abs=1e-3)
+
+
+def test_streamed_text_is_the_whole_text(server):
+    for prompt in PROMPTS:
+        for fields in ({"temperature": 0}, {"seed": 9}, {"seed": 9, "stop": ["e", "q"]}):
+            whole = server.post(COMPLETIONS, prompt=prompt, max_tokens=60, **fields).json()
+            events = server.events(COMPLETIONS, prompt=prompt, max_tokens=60, **fields)
+            text = "".join(choice["text"] for event in events for choice in event["choices"])
+            assert text == whole["choices"][0]["text"]
+
+
+def test_B75_bad_ids_beside_good_requests(server):
+    before = ids_from(server, PROMPTS[0], seed=1)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(ids_from(server, PROMPTS[0], seed=1)))
+    thread.start()
+    for ids in ([280], [-5]):
+        response = server.post(
+            COMPLETIONS, prompt="hi", stop_token_ids=ids, min_tokens=1, max_tokens=8
+        )
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "stop_token_ids"
+    thread.join()
+
+    assert results == [before]
+
+
+def test_prefix_hits_are_in_the_usage(server):
+    prompt = "a prompt that is used again, and is longer than some blocks of the cache " * 2
+    server.post(COMPLETIONS, prompt=prompt, max_tokens=1)
+    usage = server.post(COMPLETIONS, prompt=prompt, max_tokens=1).json()["usage"]
+
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 64
+    assert server.metrics()["prefix_cache_hits_total"] >= 64
+
+
+def test_counters_count_tokens(server):
+    server.until(server.is_idle)
+    before = server.metrics()
+    server.post(COMPLETIONS, prompt=[65] * 11, max_tokens=7, ignore_eos=True)
+    after = server.metrics()
+
+    assert after["prompt_tokens_total"] - before["prompt_tokens_total"] == 11
+    assert after["generation_tokens_total"] - before["generation_tokens_total"] == 7
