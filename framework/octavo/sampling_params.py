@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MAX_NUM_CHOICES = 128
+MAX_TEMPERATURE = 2.0
+MAX_PENALTY = 2.0
+MAX_REPETITION_PENALTY = 100.0
+MAX_LOGIT_BIAS = 100.0
 MAX_STOP_STRINGS = 64
 _SEED_RANGE = (-(2**63), 2**64 - 1)
 
@@ -94,15 +98,20 @@ class SamplingParams:
 
     def _check_ranges(self) -> None:
         _require(1 <= self.n <= MAX_NUM_CHOICES, "n", self.n, f"between 1 and {MAX_NUM_CHOICES}")
-        _require(0 <= self.temperature <= 2, "temperature", self.temperature, "between 0 and 2")
+        _require(
+            0 <= self.temperature <= MAX_TEMPERATURE,
+            "temperature",
+            self.temperature,
+            "between 0 and 2",
+        )
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         _require(self.top_k >= -1, "top_k", self.top_k, "-1 or 0 (off), or at least 1")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
-            _require(-2 <= value <= 2, name, value, "between -2 and 2")
+            _require(-MAX_PENALTY <= value <= MAX_PENALTY, name, value, "between -2 and 2")
         _require(
-            0 < self.repetition_penalty <= 100,
+            0 < self.repetition_penalty <= MAX_REPETITION_PENALTY,
             "repetition_penalty", self.repetition_penalty, "above 0 and at most 100",
         )  # fmt: skip
         if self.max_tokens is not None:
@@ -144,7 +153,12 @@ class SamplingParams:
         for token_id, bias in (self.logit_bias or {}).items():
             _require_int("logit_bias", token_id)
             _require_finite("logit_bias", bias)
-            _require(-100 <= bias <= 100, "logit_bias", bias, "between -100 and 100")
+            _require(
+                -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS,
+                "logit_bias",
+                bias,
+                "between -100 and 100",
+            )
 
 
 def _require(is_good: bool, param: str, value: object, valid: str) -> None:

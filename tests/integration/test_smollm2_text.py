@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+
 from octavo import LLM, SamplingParams
 from transformers_twin import load_twin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedModel
 
 NUM_GREEDY = 32
@@ -59,8 +58,8 @@ def greedy_tokens() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def twin() -> Iterator[PreTrainedModel]:
-    yield load_twin("smollm2")
+def twin() -> PreTrainedModel:
+    return load_twin("smollm2")
 
 
 @pytest.fixture(scope="module")

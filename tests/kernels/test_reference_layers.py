@@ -127,12 +127,14 @@ def test_rope_tables_have_the_bits_of_transformers(name, partial):
     torch.testing.assert_close(table[:, 1], sin[0, :, :half], rtol=0, atol=2e-7)
 
 
-def test_dynamic_scaling_is_fixed_at_the_longest_context():
+def test_dynamic_scaling_gives_each_position_the_base_of_its_own_length():
     rope = Rope(64, 10000.0, {"rope_type": "dynamic", "factor": 2.0}, original_max_positions=128)
     frequencies, _ = inverse_frequencies(rope, 256)
-    base = 10000.0 * (2.0 * 256 / 128 - 1) ** (64 / 62)
-    expected = 1 / base ** (torch.arange(0, 64, 2).double() / 64)
-    torch.testing.assert_close(frequencies.double(), expected, rtol=1e-6, atol=0)
+    for position in (0, 127, 128, 255):
+        length = max(position + 1, 128)
+        base = 10000.0 * (2.0 * length / 128 - 1) ** (64 / 62)
+        expected = 1 / base ** (torch.arange(0, 64, 2).double() / 64)
+        torch.testing.assert_close(frequencies[position].double(), expected, rtol=1e-6, atol=0)
 
 
 def test_frequency_factors_divide_one_by_one():

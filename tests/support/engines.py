@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.budget import Limits
@@ -87,8 +88,7 @@ def request(
     request_id: str, prompt: list[int], max_tokens: int = 8, **fields: Any
 ) -> EngineRequest:
     """Return a request; keywords that SamplingParams knows go there."""
-    own = {"seed", "choice", "priority", "eos_token_ids", "bad_words_ids", "cache_salt", "arrival_s",
-           "metadata"}  # fmt: skip
+    own = {field.name for field in fields_of(EngineRequest)}
     params = SamplingParams(
         max_tokens=max_tokens, **{key: value for key, value in fields.items() if key not in own}
     )

@@ -87,7 +87,7 @@ class SimpleOps(OpSet):
         n = rows.value
         out[:n] = functional.rms_norm(x[:n], (x.shape[-1],), weight, eps)
 
-    def add_rms_norm(
+    def add_rms_norm(  # noqa: PLR0917 - the interface's
         self, out: Tensor, residual: Tensor, delta: Tensor, weight: Tensor, eps: float, rows: Count
     ) -> None:
         n = rows.value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
 from octavo.config.resolve import resolve
 from octavo.model_files import locate_model, open_checkpoint
 from octavo_kernels.reference.dequantize import dequantize
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 
 def load_twin(model: str) -> PreTrainedModel:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from octavo.engine.budget import Limits
 from octavo.engine.engine import Engine
@@ -21,6 +20,8 @@ from octavo.interfaces.executor import Executor, ExecutorFacts, StepCosts
 from octavo.interfaces.sampler import SamplingOutputs
 
 if TYPE_CHECKING:
+    import torch
+
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.plan import StepPlan, StepResult
     from octavo.interfaces.sampler import SamplingInputs

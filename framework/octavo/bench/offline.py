@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -85,9 +86,9 @@ def time_latency(
     prefills, totals = [], []
     for _ in range(num_iters):
         batch = [prompts.one(num_prompt) for _ in range(num_seqs)]
-        prefills.append(_timed(lambda batch=batch: _generate(llm, batch, fixed_length(1))))
+        prefills.append(_timed(partial(_generate, llm, batch, fixed_length(1))))
         batch = [prompts.one(num_prompt) for _ in range(num_seqs)]
-        totals.append(_timed(lambda batch=batch: _generate(llm, batch, fixed_length(num_output))))
+        totals.append(_timed(partial(_generate, llm, batch, fixed_length(num_output))))
     prefill_s, total_s = median(prefills), median(totals)
     decode_s = max(1e-9, total_s - prefill_s)
     return LatencyRow(

@@ -71,8 +71,8 @@ def kv_waste(config: ResolvedConfig, num_requests: int) -> float:
     engine = null_engine(config, config.engine.max_num_seqs * _MODEL_LEN // 4, _MODEL_LEN)
     lengths = PromptMaker(2).sharegpt_lengths(num_requests)
     for index, (num_prompt, num_output) in enumerate(lengths):
-        num_prompt = min(num_prompt, _MODEL_LEN // 2)
-        engine.add(_request(index, num_prompt, min(num_output, _MODEL_LEN // 2)))
+        half = _MODEL_LEN // 2
+        engine.add(_request(index, min(num_prompt, half), min(num_output, half)))
     shares = []
     while engine.has_work:
         engine.step()

@@ -8,8 +8,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: larger than any cache; read as a whole in each run
 _READ_BYTES = 256 * 2**20
@@ -37,8 +41,7 @@ def measure_roofline() -> Roofline:
     )
 
 
-def _median_s(call: object) -> float:
-    assert callable(call)
+def _median_s(call: Callable[[], object]) -> float:
     call()
     times = []
     for _ in range(_RUNS):

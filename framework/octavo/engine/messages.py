@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import SamplingParams  # noqa: TC001 - msgspec reads annotations
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ class OrderedQueue:
 
     def refresh(self, view: SchedulerView) -> None:
         """Sort again when the policy's order may change while a request waits."""
-        if self._policy.is_order_static or len(self._requests) < 2:
+        if self._policy.is_order_static or not self._requests:
             return
         for request in self._requests:
             request.order_key = self._policy.order(request, view)

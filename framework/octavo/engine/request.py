@@ -30,11 +30,11 @@ class Request:
     """One sequence in the engine. Satisfies `octavo.interfaces.scheduler.RequestView`."""
 
     __slots__ = (
-        "epoch", "finish_reason", "held_by", "is_started", "max_tokens", "metadata", "num_computed",
-        "num_in_flight", "num_placeholders", "num_preemptions", "num_prompt_tokens", "num_scheduled",
-        "num_sent_blocks", "order_key", "priority", "prompt_logprobs", "row", "sequence_number",
-        "source", "state", "table", "token_ids", "num_cached_tokens", "arrival_s", "request_id",
-        "is_scored",
+        "arrival_s", "epoch", "finish_reason", "held_by", "is_scored", "is_started", "max_tokens",
+        "metadata", "num_cached_tokens", "num_computed", "num_in_flight", "num_placeholders",
+        "num_preemptions", "num_prompt_tokens", "num_scheduled", "num_sent_blocks", "order_key",
+        "priority", "prompt_logprobs", "request_id", "row", "sequence_number", "source", "state",
+        "table", "token_ids",
     )  # fmt: skip
 
     def __init__(self, source: EngineRequest, sequence_number: int) -> None:

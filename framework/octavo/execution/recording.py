@@ -87,7 +87,7 @@ class RecordingOps(OpSet):
         """Recorded."""
         self.record.run(self.inner.rms_norm, out, x, weight, eps, rows)
 
-    def add_rms_norm(
+    def add_rms_norm(  # noqa: PLR0917 - the interface's
         self, out: Tensor, residual: Tensor, delta: Tensor, weight: Tensor, eps: float, rows: Count
     ) -> None:
         """Recorded."""

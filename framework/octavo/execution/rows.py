@@ -34,8 +34,8 @@ class Rows:
         self.has_edits = np.zeros(max_rows, dtype=bool)
         self.temperature = np.zeros(max_rows, dtype=np.float32)
         self.top_k = np.zeros(max_rows, dtype=np.int32)
-        self.top_p = np.ones(max_rows, dtype=np.float32)
-        self.min_p = np.zeros(max_rows, dtype=np.float32)
+        self.top_p = np.ones(max_rows, dtype=np.float64)
+        self.min_p = np.zeros(max_rows, dtype=np.float64)
         self.seeds = np.zeros(max_rows, dtype=np.uint64)
         self.choices = np.zeros(max_rows, dtype=np.int64)
 
@@ -64,6 +64,13 @@ class Rows:
         self.stages[row] = ()
         self.penalties[row] = None
         self.has_edits[row] = False
+
+    def spec(self, row: int) -> RowSpec:
+        """Return what sampling needs of a row that is in use."""
+        spec = self.specs[row]
+        if spec is None:
+            raise AssertionError(f"row {row} is not in use")
+        return spec
 
     def add_blocks(self, advance: RowAdvance) -> None:
         """Append the advance's new blocks to its table."""

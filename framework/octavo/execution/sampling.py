@@ -81,17 +81,14 @@ class RowSampler:
 
     def _output_positions(self, rows: np.ndarray) -> np.ndarray:
         data = self._rows
-        positions = []
-        for row in rows.tolist():
-            spec = data.specs[row]
-            assert spec is not None
-            positions.append(data.num_tokens[row] - spec.num_prompt_tokens)
+        positions = [
+            data.num_tokens[row] - data.spec(row).num_prompt_tokens for row in rows.tolist()
+        ]
         return np.asarray(positions, dtype=np.int64)
 
     def _edit(self, logits: Tensor, index: int, row: int, inputs: SamplingInputs) -> None:
         """Edit one row, or note for the op set how it is to be edited."""
-        spec = self._rows.specs[row]
-        assert spec is not None
+        spec = self._rows.spec(row)
         params = spec.params
         history = self._rows.history(row)
         output_ids = history[spec.num_prompt_tokens :]
@@ -107,8 +104,7 @@ class RowSampler:
         self, logits: Tensor, row: int, history: list[int], inputs: SamplingInputs, index: int
     ) -> None:
         """Run the whole pipeline on one row; the op set then only draws."""
-        spec = self._rows.specs[row]
-        assert spec is not None
+        spec = self._rows.spec(row)
         num_prompt = spec.num_prompt_tokens
         view = SamplingRow(
             spec.params,

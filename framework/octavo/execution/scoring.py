@@ -44,8 +44,7 @@ class PromptScorer:
 
     def _score_advance(self, advance: RowAdvance, first: int) -> list[TokenLogprobs]:
         """Score the advance whose tokens start at flat position `first`."""
-        spec = self._rows.specs[advance.row]
-        assert spec is not None
+        spec = self._rows.spec(advance.row)
         end = min(advance.start + advance.num_tokens, spec.num_prompt_tokens - 1)
         records: list[TokenLogprobs] = []
         for start in range(advance.start, end, PIECE):

@@ -121,7 +121,7 @@ class Architecture(ABC):
 
     @abstractmethod
     def project(self, out: Tensor, hidden: Tensor, rows: Count) -> None:
-        """out = head(hidden).  hidden: [cap, hidden], out: [cap, vocab]."""
+        """Set out = head(hidden).  hidden: [cap, hidden], out: [cap, vocab]."""
 
     @abstractmethod
     def logits(self, step: StepBuffers) -> None:

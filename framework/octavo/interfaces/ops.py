@@ -36,6 +36,7 @@ class Count:
 
     @property
     def value(self) -> int:
+        """Return the number; assigning it changes what every holder of this count reads."""
         return int(self.cell[0])
 
     @value.setter
@@ -75,21 +76,21 @@ class OpSet(ABC):
 
     @abstractmethod
     def embedding(self, out: Tensor, ids: Tensor, weight: Any, rows: Count) -> None:
-        """out[i] = weight[ids[i]].  out: [cap, hidden], ids: int64 [cap]."""
+        """Set out[i] = weight[ids[i]].  out: [cap, hidden], ids: int64 [cap]."""
 
     @abstractmethod
     def rms_norm(self, out: Tensor, x: Tensor, weight: Tensor, eps: float, rows: Count) -> None:
         """Normalise the last dimension of x [cap, ..., d]; `out` may be `x` (in place)."""
 
     @abstractmethod
-    def add_rms_norm(
+    def add_rms_norm(  # noqa: PLR0917 - three tensors, their weight and two numbers
         self, out: Tensor, residual: Tensor, delta: Tensor, weight: Tensor, eps: float, rows: Count
     ) -> None:
-        """residual += delta (in place), then out = rms_norm(residual).  [cap, d]."""
+        """Add delta to residual [cap, d] in place, then set out = rms_norm(residual)."""
 
     @abstractmethod
     def linear(self, out: Tensor, x: Tensor, weight: Any, bias: Tensor | None, rows: Count) -> None:
-        """out = x @ weight.T + bias.  x: [cap, in], out: [cap, out]."""
+        """Set out = x @ weight.T + bias.  x: [cap, in], out: [cap, out]."""
 
     @abstractmethod
     def rotary_table(self, config: Any, max_positions: int) -> Any:
@@ -101,11 +102,11 @@ class OpSet(ABC):
 
     @abstractmethod
     def silu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
-        """out = silu(gate) * up.  gate_up: [cap, 2 * f] (gate first), out: [cap, f]."""
+        """Set out = silu(gate) * up.  gate_up: [cap, 2 * f] (gate first), out: [cap, f]."""
 
     @abstractmethod
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
-        """out[i] = x[index[i]].  index: int64 [cap]."""
+        """Set out[i] = x[index[i]].  index: int64 [cap]."""
 
     @abstractmethod
     def uniforms(

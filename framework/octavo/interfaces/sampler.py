@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class SamplingRow:
     """What a stage may read of the row it works on.
 
-    `output_ids` includes the drafts before this row. `banned_ids` are the ids that may not be
-    drawn now for reasons of the request (end-of-sequence before `min_tokens`).
+    `output_ids` includes the drafts before this row. `bad_words_ids` are the words of
+    `params.bad_words` as token ids.
     """
 
     params: SamplingParams
@@ -66,8 +66,11 @@ class SamplerStage(ABC):
 
 @dataclass(slots=True)
 class PenaltyRow:
-    """Penalties of one row. `output_counts[i]` is how often `token_ids[i]` stands in the output
-    (0 for tokens of the prompt alone)."""
+    """Penalties of one row.
+
+    `output_counts[i]` is how often `token_ids[i]` stands in the output: 0 for tokens of the
+    prompt alone.
+    """
 
     row: int
     token_ids: np.ndarray  # int64 [n], distinct: prompt and output
@@ -79,8 +82,10 @@ class PenaltyRow:
 
 @dataclass(slots=True)
 class SamplingInputs:
-    """One token is drawn per row. Order of work: allowed, bias, penalties, banned, then
-    temperature, min-p, top-k, top-p (of the renormalised rest), which is vLLM's order.
+    """What one draw per row needs.
+
+    Order of work: allowed, bias, penalties, banned, then temperature, min-p, top-k, top-p (of the
+    renormalised rest), which is vLLM's order.
 
     `uniforms` is the row's noise in [0, 1): a function of (seed, choice, output position,
     purpose) alone. top_k <= 0, top_p >= 1 and min_p <= 0 are off; temperature 0 is greedy.
@@ -116,8 +121,11 @@ class LogprobInputs:
 
 @dataclass(slots=True)
 class LogprobOutputs:
-    """Of each wanted row: log-probability and rank (1 = best) of the chosen token, and the top
-    tokens with theirs, best first, ties by lower id."""
+    """The log-probabilities of each wanted row.
+
+    Of the chosen token, with its rank (1 = best), and of the top tokens: best first, ties by
+    lower id.
+    """
 
     chosen: np.ndarray  # float32 [n]
     ranks: np.ndarray  # int64 [n]

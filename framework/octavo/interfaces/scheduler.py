@@ -17,23 +17,40 @@ class RequestView(Protocol):
     """What a policy may read of a request. Nothing here is to be assigned."""
 
     @property
-    def request_id(self) -> str: ...
+    def request_id(self) -> str:
+        """Return the id that the front end gave."""
+
     @property
-    def arrival_s(self) -> float: ...
+    def arrival_s(self) -> float:
+        """Return when the request came, on the clock of `view.now_s`."""
+
     @property
-    def sequence_number(self) -> int: ...
+    def sequence_number(self) -> int:
+        """Return how many requests came before."""
+
     @property
-    def priority(self) -> int: ...
+    def priority(self) -> int:
+        """Return the priority: lower is more urgent."""
+
     @property
-    def num_prompt_tokens(self) -> int: ...
+    def num_prompt_tokens(self) -> int:
+        """Return the length of the prompt."""
+
     @property
-    def num_output_tokens(self) -> int: ...
+    def num_output_tokens(self) -> int:
+        """Return how many tokens were generated."""
+
     @property
-    def num_computed_tokens(self) -> int: ...
+    def num_computed_tokens(self) -> int:
+        """Return how many tokens have their KV computed."""
+
     @property
-    def max_tokens(self) -> int: ...
+    def max_tokens(self) -> int:
+        """Return how many tokens may be generated at most."""
+
     @property
-    def metadata(self) -> Mapping[str, Any]: ...
+    def metadata(self) -> Mapping[str, Any]:
+        """Return what the caller attached for policies."""
 
 
 @dataclass(slots=True)
@@ -88,7 +105,7 @@ class SchedulerPolicy:
         return len(running) - 1
 
     def chunk(self, request: RequestView, num_tokens: int, view: SchedulerView) -> int:
-        """Return how many of `num_tokens` (what fits the budgets) to advance; clamped to [1, it]."""
+        """Return how many of `num_tokens`, which fit the budgets, to advance: at least 1."""
         del request, view
         return num_tokens
 

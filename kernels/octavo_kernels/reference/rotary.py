@@ -56,8 +56,9 @@ class Rope:
 def rope_table(rope: Rope, max_positions: int) -> Tensor:
     """Return cosines and sines for positions 0 .. max_positions: float32 [positions, 2, dim / 2].
 
-    The attention factor of yarn is multiplied in. `dynamic` is fixed at `max_positions`: a table
-    that changed with the length would contradict keys that are in the cache already. Raises
+    The attention factor of yarn is multiplied in. With `dynamic`, position p always has the base
+    of a sequence of p + 1: a table that changed with the length would contradict keys that are in
+    the cache already. Raises
     ValueError for an unknown rope type, a missing key, or as many frequency factors as do not fit.
     """
     frequencies, attention_factor = inverse_frequencies(rope, max_positions)
@@ -81,7 +82,10 @@ def rotate(x: Tensor, cos_sin: Tensor) -> None:
 
 
 def inverse_frequencies(rope: Rope, max_positions: int) -> tuple[Tensor, float]:
-    """Return the inverse frequencies float32 [rotary_dim / 2], and the factor of cos and sin."""
+    """Return the inverse frequencies, and the factor of cos and sin.
+
+    float32 [rotary_dim / 2], or [max_positions, rotary_dim / 2] where they depend on the position.
+    """
     build = _BUILDERS.get(rope.rope_type)
     if build is None:
         raise ValueError(f"unknown rope type '{rope.rope_type}'; known are {', '.join(ROPE_TYPES)}")
@@ -91,15 +95,15 @@ def inverse_frequencies(rope: Rope, max_positions: int) -> tuple[Tensor, float]:
         raise ValueError(f"rope type '{rope.rope_type}' needs {error}") from error
     if rope.frequency_factors is not None:
         factors = torch.tensor(rope.frequency_factors, dtype=torch.float32)
-        if factors.shape != frequencies.shape:
+        if factors.numel() != frequencies.shape[-1]:
             raise ValueError(
-                f"{factors.numel()} frequency factors for {frequencies.numel()} frequencies"
+                f"{factors.numel()} frequency factors for {frequencies.shape[-1]} frequencies"
             )
         frequencies = frequencies / factors
     return frequencies, attention_factor
 
 
-def _wavelengths(rope: Rope, base: float) -> Tensor:
+def _wavelengths(rope: Rope, base: float | Tensor) -> Tensor:
     """Return base ** (2 i / dim), float32 [dim / 2]."""
     dim = rope.rotary_dim
     return base ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
@@ -123,7 +127,9 @@ def _linear(rope: Rope, max_positions: int) -> tuple[Tensor, float]:
 def _dynamic(rope: Rope, max_positions: int) -> tuple[Tensor, float]:
     factor, dim = rope.scaling["factor"], rope.rotary_dim
     original = _original_positions(rope, max_positions)
-    stretch = factor * max(max_positions, original) / original - (factor - 1)
+    # position p always gets the base of a sequence of p + 1: what decoding with a cache does
+    lengths = torch.arange(1, max_positions + 1, dtype=torch.float32).clamp(min=original)[:, None]
+    stretch = factor * lengths / original - (factor - 1)
     return 1.0 / _wavelengths(rope, rope.theta * stretch ** (dim / (dim - 2))), 1.0
 
 

@@ -5,10 +5,12 @@ The baseline that shows what paging saves. Knows block ids. Does not share anyth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.interfaces.allocator import Allocator, AllocatorContext, BlockCounts, BlockTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class ContiguousAllocator(Allocator):

@@ -5,11 +5,13 @@ Knows block ids, reference counts and keys. Does not know tensors, requests or p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.interfaces.allocator import Allocator, AllocatorContext, BlockCounts, BlockTable
 from octavo_plugins.allocators.keys import BlockKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class PagedAllocator(Allocator):
@@ -51,7 +53,7 @@ class PagedAllocator(Allocator):
         return BlockCounts(free, self._total - free - cached, cached, self._total)
 
     def match(self, table: BlockTable, token_ids: Sequence[int]) -> int:
-        """Walk the chain of full blocks, one token short of the end (A8), as far as it is cached."""
+        """Walk the full blocks as far as they are cached, one token short of the end (A8)."""
         table.keys = []
         if not self.context.enable_prefix_caching:
             return 0
@@ -136,6 +138,9 @@ class PagedAllocator(Allocator):
         for block_id in list(self._block_of.values()):
             self._forget(block_id)
         return self.counts().used == 0
+
+    def _key(self, parent: BlockKey | None, tokens: Sequence[int], table: BlockTable) -> BlockKey:
+        return BlockKey(parent, tuple(tokens), table.extra, self._hasher)
 
     def _need(
         self, table: BlockTable, num_tokens: int, num_hit_tokens: int

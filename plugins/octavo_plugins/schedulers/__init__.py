@@ -26,6 +26,7 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="priority",
             target="octavo_plugins.schedulers.priority:Priority",
+            options="octavo_plugins.schedulers.priority:PriorityOptions",
             summary="lower `priority` first; the least urgent is preempted first",
         )
 

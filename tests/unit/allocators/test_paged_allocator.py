@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
 from octavo.interfaces.allocator import AllocatorContext, BlockTable
 from octavo_plugins.allocators.paged import PagedAllocator
 from octavo_plugins.evictions.lru import Lru
@@ -55,7 +56,7 @@ class PagedMachine(RuleBasedStateMachine):
         extra=st.sampled_from([None, "salt"]),
     )
     def start(self, stem: int, tail: list[int], extra: object) -> Sequence:
-        sequence = Sequence([stem, 5, 6, 7] + tail, extra)
+        sequence = Sequence([stem, 5, 6, 7, *tail], extra)
         table, tokens = sequence.table, sequence.tokens
         before = self.allocator.counts()
         hit = self.allocator.match(table, tokens)

@@ -48,13 +48,6 @@ def parts(request) -> tuple[type, type]:
     return PARTS[request.param]
 
 
-@pytest.fixture
-def known_fault(request, variant, parts) -> None:
-    if parts is TORCH and variant.name == "Llama-dynamic-stretched":
-        reason = "the reference kernels fix a dynamic rotary table at the longest context"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-
-
 def build(checkpoint: Checkpoint, parts: tuple[type, type]) -> Llama:
     make_ops, make_attention = parts
     model = Llama(checkpoint.config, make_ops(), make_attention())
@@ -66,13 +59,11 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.usefixtures("known_fault")
 def test_m1_prefill_equals_transformers(checkpoint, parts, expected):
     (logits,) = HandRunner(build(checkpoint, parts)).run([(0, PROMPT)])
     assert_close(logits, expected)
 
 
-@pytest.mark.usefixtures("known_fault")
 def test_m1_a_ragged_batch_equals_transformers(checkpoint, parts, variant, expected):
     other = PROMPT[::-1][:19]
     runner = HandRunner(build(checkpoint, parts))
@@ -85,7 +76,6 @@ def test_m1_a_ragged_batch_equals_transformers(checkpoint, parts, variant, expec
 
 
 @pytest.mark.parametrize("parts", [TORCH], ids=["torch"])
-@pytest.mark.usefixtures("known_fault")
 def test_m1_decoding_one_by_one_equals_transformers(checkpoint, parts, expected):
     runner = HandRunner(build(checkpoint, parts))
     logits = torch.cat([runner.run([(0, [token])])[0] for token in PROMPT])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from engines import EngineSetup, make_engine, request, run_all
 from octavo.errors import EngineDeadError, QueueFullError, RequestError
 from stub_executor import expected_output

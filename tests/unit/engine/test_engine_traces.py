@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from engines import EngineSetup, Outcome, check_invariants, make_engine, request, run_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from engines import EngineSetup, Outcome, check_invariants, make_engine, request, run_all
 from octavo_plugins.allocators.contiguous import ContiguousAllocator
 from octavo_plugins.schedulers.fcfs import Fcfs
 from octavo_plugins.schedulers.priority import Priority
