@@ -158,6 +158,20 @@ def test_streamed_text_is_the_whole_text(server):
             assert text == whole["choices"][0]["text"]
 
 
+@pytest.mark.parametrize("value", [2**31, 2**40, 2**63, 2**64, 10**30])
+def test_numbers_beyond_any_machine_word_harm_nobody(server, value):
+    """Each is obeyed or refused; neither the server nor the engine fails on it."""
+    before = server.engine.pid
+    names = ("top_k", "priority", "min_tokens", "truncate_prompt_tokens", "seed", "max_tokens", "n")
+    for name in names:
+        for signed in (value, -value):
+            response = server.post(COMPLETIONS, {"prompt": "hi", "max_tokens": 2, name: signed})
+            assert response.status_code in {200, 400}, (name, signed, response.text)
+    response = server.post(COMPLETIONS, prompt="hi", vllm_xargs={"x": value})
+    assert response.status_code in {200, 400}, response.text
+    assert server.engine.pid == before
+
+
 def test_B75_bad_ids_beside_good_requests(server):
     before = ids_from(server, PROMPTS[0], seed=1)
     results = []

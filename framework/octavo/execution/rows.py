@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from octavo.engine.plan import RowAdvance, RowSpec, RowStart
     from octavo.interfaces.sampler import SamplerStage
 
+_INT32_MAX = 2**31 - 1
 _UINT64 = (1 << 64) - 1
 
 
@@ -50,7 +51,7 @@ class Rows:
         self.specs[row] = spec
         self.stages[row] = custom_stages
         self.temperature[row] = params.temperature
-        self.top_k[row] = params.top_k
+        self.top_k[row] = min(params.top_k, _INT32_MAX)  # as good as off, and fits its cell
         self.top_p[row] = params.top_p
         self.min_p[row] = params.min_p
         self.seeds[row] = spec.seed & _UINT64

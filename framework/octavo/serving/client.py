@@ -129,14 +129,14 @@ class EngineClient:
         Raises RequestError or QueueFullError when the engine refuses one (none runs then), and
         EngineDeadError when there is no engine.
         """
-        wire = [protocol.to_wire(request) for request in requests]
+        frame = _frame_of(requests)
         ids = [request.request_id for request in requests]
         taken = next((i for i in ids if i in self._calls), None)
         if taken is not None or len(set(ids)) < len(ids):
             raise RequestError(f"request id {taken or ids[0]!r} is in use", param="request_id")
         connection = self._require_ready()
         call = _Call(OutputStream(ids, self.abort, self._max_backlog_tokens), set(ids))
-        connection.send(protocol.Add(wire))
+        connection.send_frame(frame)
         self._calls.update(dict.fromkeys(ids, call))
         try:
             await call.answered.wait()
@@ -265,3 +265,13 @@ class EngineClient:
             call.stream.fail(error)
             call.rejection = call.rejection or error
             call.answered.set()
+
+
+def _frame_of(requests: Sequence[EngineRequest]) -> bytes:
+    """Return the message that adds requests. Raises RequestError for what cannot be sent."""
+    try:
+        return protocol.encode_frame(protocol.Add([protocol.to_wire(one) for one in requests]))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise RequestError(
+            "a value of this request cannot be sent to the engine", str(error)
+        ) from error

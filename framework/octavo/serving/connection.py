@@ -67,9 +67,13 @@ class EngineConnection(asyncio.Protocol):
 
     def send(self, message: protocol.ToEngine) -> None:
         """Send a message. Raises EngineDeadError when the process has ended."""
+        self.send_frame(protocol.encode_frame(message))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a message that is framed already. Raises EngineDeadError."""
         if self._transport is None or self.is_lost:
             raise EngineDeadError("the engine process is not running")
-        self._transport.write(protocol.encode_frame(message))
+        self._transport.write(frame)
 
     async def ping(self, timeout_s: float) -> None:
         """Return when the engine makes progress. Raises EngineDeadError when it does not."""

@@ -105,6 +105,13 @@ def test_what_is_no_json_object_is_refused(raw):
     assert refusal(raw).param is None
 
 
+@pytest.mark.parametrize("raw", [b'{"prompt":%s}', b'{"prompt":"a","vllm_xargs":{"a":%s}}'])
+def test_bodies_nested_too_deeply_are_refused(raw):
+    nested = b"[" * 50_000 + b"]" * 50_000
+
+    assert "nested too deeply" in refusal(raw % nested).headline
+
+
 def test_B23_half_a_surrogate_pair_becomes_a_replacement_character():
     decoded = completion(b'{"prompt":"abc \\ud83d def","stop":["\\udc00x"],"user":"\\ud83d"}')
 

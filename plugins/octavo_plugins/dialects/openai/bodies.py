@@ -25,6 +25,7 @@ IGNORED_HEADER = "X-Octavo-Ignored-Fields"
 _MAX_HEADER_CHARS = 512
 _MAX_NAMED_FIELDS = 16
 _PATH = re.compile(r"`\$\.(\w+)")
+_MISSING = re.compile(r"required field `(\w+)`")
 #: any JSON escape; a pair of surrogates is one match, so that a lone one can be told from it
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
@@ -155,8 +156,10 @@ def decode_body(raw: bytes, shape: type[T], *, is_strict: bool) -> Decoded[T]:
     """Return a request's body. Raises RequestError naming the field at fault."""
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        ignored = _check_names(fields, shape, is_strict=is_strict)
+        return Decoded(msgspec.json.decode(raw, type=shape), ignored)
     except msgspec.ValidationError as error:
-        raise RequestError(f"the request's body must be a JSON object: {error}") from error
+        raise _invalid(str(error)) from error
     except msgspec.DecodeError as error:
         repaired = without_lone_surrogates(raw)
         if repaired != raw:
@@ -164,21 +167,18 @@ def decode_body(raw: bytes, shape: type[T], *, is_strict: bool) -> Decoded[T]:
         raise RequestError(
             f"the request's body is not valid JSON: {error}", "NaN and Infinity are not JSON"
         ) from error
-    ignored = _check_names(fields, shape, is_strict=is_strict)
-    try:
-        body = msgspec.json.decode(raw, type=shape)
-    except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        missing = re.search(r"required field `(\w+)`", str(error))
-        param = found.group(1) if found else missing.group(1) if missing else None
-        text = str(error)
-        raise RequestError(f"{param}: {text}" if found else text, param=param) from error
-    except msgspec.DecodeError as error:  # a lone surrogate inside of a field
-        repaired = without_lone_surrogates(raw)
-        if repaired == raw:
-            raise RequestError(f"the request's body is not valid JSON: {error}") from error
-        return decode_body(repaired, shape, is_strict=is_strict)
-    return Decoded(body, ignored)
+    except RecursionError as error:
+        raise RequestError("the request's body is nested too deeply") from error
+
+
+def _invalid(text: str) -> RequestError:
+    """Return the error of a value of the wrong type, or of a field that is missing."""
+    found, missing = _PATH.search(text), _MISSING.search(text)
+    if found:
+        return RequestError(f"{found.group(1)}: {text}", param=found.group(1))
+    if missing:
+        return RequestError(text, param=missing.group(1))
+    return RequestError(f"the request's body must be a JSON object: {text}")
 
 
 def without_lone_surrogates(raw: bytes) -> bytes:
