@@ -100,7 +100,7 @@ class Conversation:
 def _converse(conversation: Conversation, *, is_terminal: bool) -> None:
     while True:
         try:
-            line = input(f"{_BOLD}>{_PLAIN} " if is_terminal else "").strip()
+            line = input("> " if is_terminal else "").strip()
         except EOFError:
             return
         except KeyboardInterrupt:

@@ -83,11 +83,12 @@ class LocalSource(TextSource):
 
         preprocessor = self._opened.preprocessor
         self._num_calls += 1
+        wanted = {"max_tokens": None, **sampling}  # None: as far as the context goes
         call = preprocessor.prepare(
             Call(
                 request_id=f"cli-{self._num_calls}",
                 prompt=prompt,
-                params=replace(preprocessor.default_sampling_params(), **sampling),
+                params=replace(preprocessor.default_sampling_params(), **wanted),
                 arrival_s=time.monotonic(),
                 add_special_tokens=not is_rendered,
             )
