@@ -25,6 +25,7 @@ from octavo.config.resolved import ResolvedConfig
 from octavo.errors import EngineDeadError, OctavoError, RequestError
 from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
+from octavo.serving.logs import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -249,8 +250,10 @@ def build_engine(config_json: str) -> ServableEngine:
 
     Imports torch, and does so only here: the reader's thread must already watch the socket.
     """
+    config = ResolvedConfig.from_json(config_json)
+    configure_logging(config.server.log_level, config.server.log_format)
     module = importlib.import_module(_BUILD_MODULE)
-    engine: ServableEngine = module.build_engine(ResolvedConfig.from_json(config_json))
+    engine: ServableEngine = module.build_engine(config)
     return engine
 
 
@@ -267,7 +270,7 @@ def main(
         # A signal to the whole group must not cut the answers that the server still drains: it
         # decides when this process ends, by closing the socket.
         signal.signal(number, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_logging("info", "text")  # until the configuration says otherwise
     let_threads_sleep()
     return serve(sock, build)
 
