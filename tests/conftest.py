@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from octavo.engine.openmp import shorten_spinning
+from octavo.openmp import let_threads_sleep
 
-shorten_spinning()
+let_threads_sleep()

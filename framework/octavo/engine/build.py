@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from octavo.engine.budget import Limits
 from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
-from octavo.engine.openmp import shorten_spinning
 from octavo.engine.scheduling import SchedulingCore
 from octavo.interfaces.allocator import AllocatorContext
 
@@ -22,7 +21,6 @@ def build_engine(config: ResolvedConfig) -> Engine:
 
     Raises the typed errors of loading; nothing is left running then.
     """
-    shorten_spinning()
     executor: Executor = config.build("executor")
     try:
         facts = executor.start(config)
