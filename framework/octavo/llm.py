@@ -41,6 +41,8 @@ class LLM:
     of component: by name (`scheduler="priority"`), by class (`scheduler=MyPolicy`), or with
     options (`scheduler={"use": "priority", "ageing-s": 5}`).
 
+    Steps are not bounded in time here (`max_step_ms`), as nobody waits for single tokens.
+
     Raises ConfigError for a setting that nothing declares, with the nearest name; PluginError
     when components do not fit; ModelError and CapacityError when the model cannot be loaded.
     """
@@ -57,6 +59,9 @@ class LLM:
         return llm
 
     def _start(self, config: ResolvedConfig) -> None:
+        if "engine.max-step-ms" not in config.origins:
+            # nobody reads these streams token by token: large steps are faster as a whole
+            config = config.with_changes(engine={"max_step_ms": None})
         self._model = open_model(config)
         self._lock = threading.Lock()
         self._call_numbers = count()

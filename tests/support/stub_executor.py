@@ -79,7 +79,7 @@ class StubExecutor(Executor):
         super().__init__()
         self.block_size = block_size
         self.facts = ExecutorFacts(
-            num_blocks, max_model_len, VOCAB, costs or StepCosts(1.0, 0.1, 0.1)
+            num_blocks, max_model_len, VOCAB, costs or StepCosts.linear(1.0, 0.1)
         )
         self.plans: list[StepPlan] = []
         self.num_computed_tokens = 0

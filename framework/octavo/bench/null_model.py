@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.sampler import SamplingInputs
 
 VOCAB_SIZE = 1000
-_COSTS = StepCosts(1.0, 0.01, 0.01)
+_COSTS = StepCosts.linear(1.0, 0.01)
 
 
 class _NullOps:

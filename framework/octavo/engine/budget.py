@@ -27,11 +27,12 @@ class Limits:
 class StepBudget:
     """What is left of one step while it is being planned."""
 
-    __slots__ = ("_costs", "_limits", "num_seqs", "num_tokens", "used_tokens")
+    __slots__ = ("_limits", "_most_tokens", "num_seqs", "num_tokens", "used_tokens")
 
     def __init__(self, limits: Limits, costs: StepCosts) -> None:
         self._limits = limits
-        self._costs = costs
+        limit_ms = limits.max_step_ms
+        self._most_tokens = None if limit_ms is None else costs.num_tokens_within(limit_ms)
         self.used_tokens = 0
         self.num_seqs = 0
         self.num_tokens = limits.max_num_batched_tokens
@@ -54,11 +55,9 @@ class StepBudget:
         At least one block while the token budget lasts and the step holds no more than one token
         per sequence: prefill goes on, however dear the decodes are (S4).
         """
-        limit, costs = self._limits.max_step_ms, self._costs
-        if limit is None or costs.per_token_ms <= 0:
+        if self._most_tokens is None:
             return self.num_tokens
-        left_ms = limit - costs.predict_ms(self.used_tokens, self.num_seqs + 1)
-        room = int(left_ms / costs.per_token_ms + 1e-6)
+        room = self._most_tokens - self.used_tokens
         if self.used_tokens <= self.num_seqs:
             room = max(room, self._limits.block_size)
         return max(0, min(self.num_tokens, room))

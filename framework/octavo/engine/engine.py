@@ -153,7 +153,7 @@ class Engine:
     def predicted_step_ms(self) -> float:
         """Return how long a full step takes at most, by the measured costs."""
         limits = self.core.limits
-        worst = self.core.costs.predict_ms(limits.max_num_batched_tokens, limits.max_num_seqs)
+        worst = self.core.costs.predict_ms(limits.max_num_batched_tokens)
         return worst if limits.max_step_ms is None else min(worst, limits.max_step_ms)
 
     def stats(self) -> EngineStats:

@@ -16,35 +16,37 @@ if TYPE_CHECKING:
 
     from octavo.execution.runner import ModelRunner
 
-#: a measurement of one size stops after this many seconds or this many runs
+#: how many tokens are timed; what this machine does with more goes on in proportion
+SIZES = (1, 16, 128)
+#: one size is run until this many seconds or this many runs are reached
 _MAX_SECONDS = 0.12
 _MAX_RUNS = 3
-_PREFILL_TOKENS = 128
-_BATCH = 8
+#: each further token costs at least this much more, so that costs always rise
+_LEAST_MS_PER_TOKEN = 1e-4
 
 
 def measure_costs(runner: ModelRunner, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
-    """Time decode steps of one and of several sequences and a prefill; return the line through."""
+    """Time steps of a few sizes, as one sequence each."""
     shape = runner.shape
-    prefill_tokens = min(_PREFILL_TOKENS, shape.max_num_tokens, shape.max_model_len)
-    batch = min(_BATCH, shape.max_num_seqs, shape.max_num_tokens)
-    runner.run_dummy(1)  # first touch of weights and buffers is no measure of anything
-    one_ms = _time_ms(runner, 1, 1, clock)
-    batch_ms = _time_ms(runner, 1, batch, clock)
-    prefill_ms = _time_ms(runner, prefill_tokens, 1, clock)
-    per_token_ms = max(0.0, (prefill_ms - one_ms) / max(1, prefill_tokens - 1))
-    extra_ms = (batch_ms - one_ms) / max(1, batch - 1) - per_token_ms
-    per_sequence_ms = max(0.0, extra_ms)
-    fixed_ms = max(0.0, one_ms - per_token_ms - per_sequence_ms)
-    return StepCosts(fixed_ms, per_token_ms, per_sequence_ms)
+    most = min(shape.max_num_tokens, shape.max_model_len)
+    sizes = sorted({min(size, most) for size in SIZES})
+    runner.run_dummy(1)  # the first touch of weights and buffers is no measure of anything
+    points: list[tuple[int, float]] = []
+    for size in sizes:
+        taken_ms = _time_ms(runner, size, clock)
+        if points:
+            before, before_ms = points[-1]
+            taken_ms = max(taken_ms, before_ms + (size - before) * _LEAST_MS_PER_TOKEN)
+        points.append((size, taken_ms))
+    if len(points) == 1:  # a context of one token: whatever comes next is dearer
+        points.append((points[0][0] + 1, 2 * points[0][1]))
+    return StepCosts(tuple(points))
 
 
-def _time_ms(
-    runner: ModelRunner, num_tokens: int, num_seqs: int, clock: Callable[[], float]
-) -> float:
+def _time_ms(runner: ModelRunner, num_tokens: int, clock: Callable[[], float]) -> float:
     times: list[float] = []
     while len(times) < _MAX_RUNS and sum(times) < _MAX_SECONDS:
         start = clock()
-        runner.run_dummy(num_tokens, num_seqs)
+        runner.run_dummy(num_tokens)
         times.append(clock() - start)
     return 1000 * median(times)

@@ -15,15 +15,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """What a step costs, measured once at start and fixed: fixed + tokens x per_token, in ms."""
+    """What a step costs by its tokens, measured once at start and then fixed.
 
-    fixed_ms: float
-    per_token_ms: float
-    per_sequence_ms: float = 0.0
+    `points` are (tokens, milliseconds), both rising. Between them cost is linear; beyond the last
+    it goes on as between the last two. A short context is assumed.
+    """
 
-    def predict_ms(self, num_tokens: int, num_sequences: int) -> float:
-        """Return the predicted time of a step."""
-        return self.fixed_ms + num_tokens * self.per_token_ms + num_sequences * self.per_sequence_ms
+    points: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def linear(cls, fixed_ms: float, per_token_ms: float) -> StepCosts:
+        """Return costs along one line."""
+        return cls(((0, fixed_ms), (1, fixed_ms + per_token_ms)))
+
+    def predict_ms(self, num_tokens: int) -> float:
+        """Return the predicted time of a step of so many tokens."""
+        start, low_ms, slope_ms = self._segment(num_tokens)
+        return low_ms + (num_tokens - start) * slope_ms
+
+    def num_tokens_within(self, limit_ms: float) -> int:
+        """Return the largest number of tokens that is predicted to take at most `limit_ms`."""
+        for index in range(len(self.points) - 1, -1, -1):
+            start, low_ms = self.points[index]
+            if low_ms <= limit_ms:
+                slope_ms = self._segment(start)[2]
+                return start + int((limit_ms - low_ms) / slope_ms + 1e-6)
+        return 0
+
+    def _segment(self, num_tokens: int) -> tuple[int, float, float]:
+        """Return where the line starts that holds for `num_tokens`: tokens, ms, ms per token."""
+        last = len(self.points) - 2
+        index = 0
+        while index < last and num_tokens >= self.points[index + 1][0]:
+            index += 1
+        (start, low_ms), (end, high_ms) = self.points[index], self.points[index + 1]
+        return start, low_ms, (high_ms - low_ms) / (end - start)
 
 
 @dataclass(frozen=True, slots=True)
