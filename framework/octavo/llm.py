@@ -49,7 +49,8 @@ class LLM:
 
     def __init__(self, model: str, *, tokenizer: str | None = None, **settings: Any) -> None:
         named = {"model": model} if tokenizer is None else {"model": model, "tokenizer": tokenizer}
-        self._start(resolve_settings({**named, **settings}))
+        # None: nobody reads these streams token by token, and large steps are faster as a whole
+        self._start(resolve_settings({**named, **settings}, {"max_step_ms": None}))
 
     @classmethod
     def from_config(cls, config: ResolvedConfig) -> Self:
@@ -59,9 +60,6 @@ class LLM:
         return llm
 
     def _start(self, config: ResolvedConfig) -> None:
-        if "engine.max-step-ms" not in config.origins:
-            # nobody reads these streams token by token: large steps are faster as a whole
-            config = config.with_changes(engine={"max_step_ms": None})
         self._model = open_model(config)
         self._lock = threading.Lock()
         self._call_numbers = count()

@@ -42,12 +42,22 @@ class LocalModel:
     chat: ChatRenderer
 
 
-def resolve_settings(settings: Mapping[str, Any]) -> ResolvedConfig:
+def resolve_settings(
+    settings: Mapping[str, Any], engine_defaults: Mapping[str, Any] | None = None
+) -> ResolvedConfig:
     """Return the config of keyword settings; those without effect are logged as warnings.
 
+    `engine_defaults` stand in for the defaults of `[engine]` where nobody has set anything.
     Raises ConfigError or PluginError.
     """
     config = resolve(overrides=settings)
+    unset = {
+        key: value
+        for key, value in (engine_defaults or {}).items()
+        if f"engine.{key.replace('_', '-')}" not in config.origins
+    }
+    if unset:
+        config = config.with_changes(engine=unset)
     for note in config.notes:
         logger.warning(note)
     return config

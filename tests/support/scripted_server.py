@@ -9,6 +9,9 @@ import json
 import sys
 from pathlib import Path
 
+# found as a script, too, where PYTHONSAFEPATH is set
+sys.path.insert(0, str(Path(__file__).parent))
+
 import scripted
 import scripted_engine
 from octavo.config.schema import ServerConfig

@@ -32,7 +32,7 @@ def make_llm(monkeypatch):
         preprocessor = Preprocessor(tokenizer, info, defaults)
         chat = ChatRenderer(tokenizer, ModelConfig())
         model = LocalModel(None, engine, tokenizer, preprocessor, chat)
-        monkeypatch.setattr("octavo.llm.resolve_settings", lambda _: None)
+        monkeypatch.setattr("octavo.llm.resolve_settings", lambda *_: None)
         monkeypatch.setattr("octavo.llm.open_model", lambda _: model)
         return LLM(model="any"), engine
 

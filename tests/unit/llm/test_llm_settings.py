@@ -83,3 +83,9 @@ def test_unknown_component_and_wrong_value_and_refused_setting():
 def test_unknown_model_says_what_is_known():
     with pytest.raises(ModelNotFoundError, match="smollm2"):
         LLM("smollm")
+
+
+def test_steps_are_bounded_in_time_where_somebody_reads_along(config_of, request):
+    is_offline = request.node.callspec.params["config_of"] is LLM
+    assert config_of().engine.max_step_ms == (None if is_offline else 250.0)
+    assert config_of(max_step_ms=100).engine.max_step_ms == 100.0
