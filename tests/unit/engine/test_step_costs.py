@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from octavo.interfaces.executor import StepCosts
 
 COSTS = StepCosts(((1, 50.0), (16, 110.0), (128, 222.0)))
