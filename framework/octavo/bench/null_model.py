@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from octavo.engine.budget import Limits
-from octavo.engine.engine import Engine
-from octavo.engine.messages import EngineInfo
-from octavo.engine.scheduling import SchedulingCore
+from octavo.engine.build import build_engine
 from octavo.execution.buffers import StepCapacity, make_buffers
 from octavo.execution.runner import ModelRunner, RunnerShape
-from octavo.interfaces.allocator import AllocatorContext
-from octavo.interfaces.executor import Executor, ExecutorFacts, StepCosts
+from octavo.interfaces.executor import DoneStep, Executor, ExecutorFacts, StepCosts
 from octavo.interfaces.sampler import SamplingOutputs
 
 if TYPE_CHECKING:
     import torch
 
     from octavo.config.resolved import ResolvedConfig
-    from octavo.engine.plan import StepPlan, StepResult
+    from octavo.engine.engine import Engine
+    from octavo.engine.plan import StepPlan
     from octavo.interfaces.sampler import SamplingInputs
 
 VOCAB_SIZE = 1000
+MAX_QUEUED = 10**6
 _COSTS = StepCosts.linear(1.0, 0.01)
 
 
@@ -60,17 +58,6 @@ class _NullArchitecture:
         """Compute nothing."""
 
 
-class _Done:
-    def __init__(self, result: StepResult) -> None:
-        self._result = result
-
-    def is_done(self) -> bool:
-        return True
-
-    def result(self) -> StepResult:
-        return self._result
-
-
 class NullExecutor(Executor):
     """Keeps rows and builds batches as the real one does, and runs no model."""
 
@@ -92,16 +79,16 @@ class NullExecutor(Executor):
         del config
         return ExecutorFacts(self._shape.num_blocks, self._shape.max_model_len, VOCAB_SIZE, _COSTS)
 
-    def submit(self, plan: StepPlan) -> _Done:
+    def submit(self, plan: StepPlan) -> DoneStep:
         """Build the batch and sample nothing of interest."""
-        return _Done(self._runner.run(plan))
+        return DoneStep(self._runner.run(plan))
 
     def close(self) -> None:
         """Nothing to release."""
 
 
 def null_engine(config: ResolvedConfig, num_blocks: int, max_model_len: int) -> Engine:
-    """Return an engine with the configured policies and allocator, and no model."""
+    """Return an engine with the configured policies and allocator, no model and a long queue."""
     settings = config.engine
     shape = RunnerShape(
         settings.max_num_seqs,
@@ -110,23 +97,5 @@ def null_engine(config: ResolvedConfig, num_blocks: int, max_model_len: int) -> 
         settings.block_size,
         num_blocks,
     )
-    executor = NullExecutor(shape)
-    context = AllocatorContext(
-        num_blocks=num_blocks,
-        block_size=settings.block_size,
-        max_model_len=max_model_len,
-        enable_prefix_caching=settings.enable_prefix_caching,
-        eviction=config.build("eviction"),
-    )
-    allocator = config.build("allocator", context=context)
-    limits = Limits(
-        settings.max_num_seqs,
-        settings.max_num_batched_tokens,
-        settings.max_step_ms,
-        settings.block_size,
-        max_model_len,
-        10**6,
-    )
-    core = SchedulingCore(config.build("scheduler"), allocator, limits, _COSTS)
-    info = EngineInfo(VOCAB_SIZE, max_model_len, allocator.capacity_tokens, 20, 10**6)
-    return Engine(core, executor, info, depth=settings.depth)
+    patient = config.with_changes(engine={"max_num_queued_reqs": MAX_QUEUED})
+    return build_engine(patient, NullExecutor(shape))

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import Executor
 
 
-def build_engine(config: ResolvedConfig) -> Engine:
+def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> Engine:
     """Start the executor (which loads the model) and put an engine around it.
 
-    Raises the typed errors of loading; nothing is left running then.
+    `executor` stands in for the configured one. Raises the typed errors of loading; nothing is
+    left running then.
     """
-    executor: Executor = config.build("executor")
+    if executor is None:
+        executor = config.build("executor")
     try:
         facts = executor.start(config)
         settings = config.engine

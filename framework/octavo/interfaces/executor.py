@@ -78,6 +78,23 @@ class StepHandle(Protocol):
         """Wait for the step and return its result. Raises what the step raised."""
 
 
+class DoneStep:
+    """The handle of a step that had run when it was submitted."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: StepResult) -> None:
+        self._result = result
+
+    def is_done(self) -> bool:
+        """Return True."""
+        return True
+
+    def result(self) -> StepResult:
+        """Return the result."""
+        return self._result
+
+
 class Executor(ABC):
     """Runs plans in the order in which they were submitted.
 

@@ -13,30 +13,13 @@ import torch
 from octavo.errors import EngineError
 from octavo.execution.load import load_runner
 from octavo.execution.measure import measure_costs
-from octavo.interfaces.executor import Executor, ExecutorFacts
+from octavo.interfaces.executor import DoneStep, Executor, ExecutorFacts
 
 if TYPE_CHECKING:
     from octavo.config.resolved import ResolvedConfig
-    from octavo.engine.plan import StepPlan, StepResult
+    from octavo.engine.plan import StepPlan
     from octavo.execution.runner import ModelRunner
     from octavo.interfaces.platform import Platform
-
-
-class DoneStep:
-    """The handle of a step that has run."""
-
-    __slots__ = ("_result",)
-
-    def __init__(self, result: StepResult) -> None:
-        self._result = result
-
-    def is_done(self) -> bool:
-        """Always."""
-        return True
-
-    def result(self) -> StepResult:
-        """Return the result."""
-        return self._result
 
 
 class InlineExecutor(Executor):
