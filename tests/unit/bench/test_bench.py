@@ -1,0 +1,56 @@
+"""What the benchmarks count. Times are printed, never asserted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from octavo.bench.offline import PromptMaker
+from octavo.bench.overhead import kv_waste, time_overhead
+from octavo.cli.main import main
+from octavo.config.resolve import resolve
+
+
+def test_paged_kv_wastes_less_than_a_fortieth_on_sharegpt_like_lengths() -> None:
+    """Deterministic: lengths are drawn with a fixed seed and the model computes nothing."""
+    paged = kv_waste(resolve(), 60)
+    contiguous = kv_waste(resolve(overrides={"allocator": "contiguous"}), 60)
+    assert 0 < paged < 0.025
+    assert contiguous > 0.5
+
+
+def test_sharegpt_like_lengths_have_the_means() -> None:
+    lengths = PromptMaker(100).sharegpt_lengths(4000)
+    assert sum(p for p, _ in lengths) / 4000 == pytest.approx(161, rel=0.05)
+    assert sum(o for _, o in lengths) / 4000 == pytest.approx(338, rel=0.05)
+
+
+def test_overhead_is_of_decode_steps_with_all_running() -> None:
+    row = time_overhead(resolve(), 3)
+    assert row.num_seqs == 3
+    assert row.goal_us == 210
+    assert row.step_us > 0
+
+
+def test_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "overhead", "--batch-size", "1,2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["sequences"] for row in report["rows"]] == [1, 2]
+    assert report["machine"]["cpu"]
+    assert main(["bench", "kv-waste", "--num-prompts", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "contiguous" in out
+    assert "wasted" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["latency", "smollm2", "--batch-size", "1,x"], "--batch-size '1,x' is no list of numbers"),
+        (["throughput", "smollm2", "--num-prompts", "0"], "--num-prompts must be at least 1"),
+    ],
+)
+def test_bad_sizes(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *words]) == 2
+    assert message in capsys.readouterr().err
