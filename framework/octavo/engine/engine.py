@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+#: how long to wait before a policy that admitted nobody is asked again
+STALL_S = 0.005
 
 
 class Engine:
     """Runs requests to their end.
 
     `depth` is how many steps may be planned ahead of the one whose result is awaited: 0 or 1.
-    `clock` returns seconds; it is the only clock of the engine.
+    `clock` returns seconds; it is the only clock of the engine. `sleep` takes seconds: called when
+    a policy admits nobody although nothing runs, so that waiting for it costs no processor.
     """
 
     def __init__(
@@ -41,12 +44,14 @@ class Engine:
         *,
         depth: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.core = core
         self.executor = executor
         self.info = info
         self._depth = depth
         self._clock = clock
+        self._sleep = sleep
         self._committer = Committer(core)
         self._requests: dict[str, Request] = {}
         self._in_flight: deque[tuple[ScheduledStep, StepHandle]] = deque()
@@ -128,6 +133,8 @@ class Engine:
             handle = self._guard(partial(self.executor.submit, scheduled.plan))
             self._in_flight.append((scheduled, handle))
         if not self._in_flight:
+            if self.has_work:
+                self._sleep(STALL_S)
             return []
         scheduled, handle = self._in_flight.popleft()
         outputs = self._committer.commit(scheduled, self._guard(handle.result))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engines import EngineSetup, make_engine, request, run_all
+from octavo.engine.engine import STALL_S
 from octavo.errors import EngineDeadError, QueueFullError, RequestError
+from octavo.interfaces.scheduler import RequestView, SchedulerPolicy, SchedulerView
 from stub_executor import expected_output
 
 PROMPT = [5, 6, 7]
@@ -146,3 +148,22 @@ def test_held_requests_are_skipped_not_waited_for() -> None:
     engine.release("held", "grammar")
     assert engine.has_work
     assert [o.request_id for o in engine.step()] == ["held"]
+
+
+class OneAtATime(SchedulerPolicy):
+    """Admits nobody until its time has come."""
+
+    def admit(self, request: RequestView, view: SchedulerView) -> bool:
+        return view.now_s >= 4
+
+
+def test_a_policy_that_admits_nobody_is_asked_again_without_spinning() -> None:
+    engine = make_engine(EngineSetup(policy=OneAtATime()))
+    naps: list[float] = []
+    engine._sleep = naps.append
+    engine.add(request("r", PROMPT, 1))
+    assert [engine.step() for _ in range(3)] == [[], [], []]
+    assert naps == [STALL_S] * 3
+    assert [output.request_id for output in engine.step()] == ["r"]
+    assert engine.step() == []
+    assert len(naps) == 3
