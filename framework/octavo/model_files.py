@@ -7,13 +7,12 @@ Knows components and paths. Does not know any format.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ConfigError, ModelLoadError, ModelNotFoundError, did_you_mean
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from octavo.config.resolved import ResolvedConfig
     from octavo.interfaces.source import Progress
     from octavo.interfaces.tokenizer import Tokenizer
@@ -70,7 +69,7 @@ def load_tokenizer(config: ResolvedConfig, description: ModelDescription) -> Tok
     """Load the tokenizer: the configured one, or the model's own."""
     path = description.tokenizer_path
     if config.model.tokenizer is not None:
-        path = locate(config, config.model.tokenizer)
+        path = _tokenizer_at(config, config.model.tokenizer)
     if path is None:
         raise ModelLoadError(
             f"{description.path} has no tokenizer", "name one: --tokenizer PATH_OR_NAME"
@@ -78,6 +77,15 @@ def load_tokenizer(config: ResolvedConfig, description: ModelDescription) -> Tok
     found = _first_without_reason(config, "tokenizer", config.model.tokenizer_mode, path)
     tokenizer: Tokenizer = found.load(path)
     return tokenizer
+
+
+def _tokenizer_at(config: ResolvedConfig, name: str) -> Path:
+    """Return where a named tokenizer is: in a folder of its own, or with the model of that name."""
+    folder = Path(name).expanduser()
+    readers = config.build_all("tokenizer").values()
+    if folder.is_dir() and any(not reader.why_not(folder) for reader in readers):
+        return folder
+    return locate(config, name)
 
 
 def _first_without_reason(config: ResolvedConfig, kind: str, wanted: str, path: Path) -> Any:
