@@ -159,19 +159,22 @@ class ChatAnswerWriter:
             if one.index not in self._started:
                 self._started.add(one.index)
                 chunks.append(self._first_event(one.index))
-            if one.text or one.token_ids:
-                part = answers.ChunkChoice(
-                    one.index, answers.Delta(content=one.text), self._logprobs_of(one)
-                )
-                if self._body.return_token_ids:
-                    part.token_ids = one.token_ids
-                chunks.append(self._event(part))
+            if one.text:
+                chunks.append(self._event(self._part(one, answers.Delta(content=one.text))))
             if one.finish_reason is not None:
-                part = answers.ChunkChoice(
-                    one.index, answers.Delta(), None, one.finish_reason, one.stop_reason
-                )
+                # last tokens without visible text come with the end, not as an empty delta
+                end = answers.Delta()
+                part = answers.ChunkChoice(one.index, end) if one.text else self._part(one, end)
+                part.finish_reason, part.stop_reason = one.finish_reason, one.stop_reason
                 chunks.append(self._event(part))
         return chunks
+
+    def _part(self, one: CompletionOutput, delta: answers.Delta) -> answers.ChunkChoice:
+        """Return what is new of a choice with what was asked for beside its text."""
+        part = answers.ChunkChoice(one.index, delta, self._logprobs_of(one))
+        if self._body.return_token_ids:
+            part.token_ids = one.token_ids
+        return part
 
     def _first_event(self, index: int) -> bytes:
         """Return the event that names the role.
