@@ -5,40 +5,39 @@ import threading
 
 import openai
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from byte_models import save_tokenizer
 from octavo import LLM, SamplingParams
-from octavo_plugins.tokenizers.token_bytes import byte_characters
 from server_process import octavo_serve
 
-COMPLETIONS = "/v1/completions"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 PROMPTS = ["The sea is", "x", "once upon a time, far away, there was", "1 2 3 4"]
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+    "num_key_value_heads": 2, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 256, "eos_token_id": 257,
     "tie_word_embeddings": False,
 }  # fmt: skip
+#: what the model's files advise: requests are served by it where they say nothing themselves
+ADVICE = {"temperature": 0.9, "top_k": 50, "max_new_tokens": 8, "eos_token_id": [257, 7]}
+NUM_BLOCKS = 40  # of 16 tokens: less than the context
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model of bytes; its weights are made up at load, the same each time."""
     path = tmp_path_factory.mktemp("bytes")
-    vocabulary = {character: byte for byte, character in byte_characters().items()}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.add_special_tokens(["<s>", "</s>"])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(path / "tokenizer.json"))
+    save_tokenizer(path)
     (path / "config.json").write_text(json.dumps(CONFIG))
+    (path / "generation_config.json").write_text(json.dumps(ADVICE))
     return path
 
 
 @pytest.fixture(scope="module")
 def server(folder):
-    with octavo_serve(str(folder), "--load-format", "dummy", "--enable-log-requests") as process:
+    flags = ("--load-format", "dummy", "--max-model-len", "2048", "--enable-log-requests")
+    with octavo_serve(str(folder), *flags, "--num-gpu-blocks-override", str(NUM_BLOCKS)) as process:
         yield process
         assert process.stop() == 0
 
@@ -82,7 +81,9 @@ def test_B83_every_field_reaches_the_sampler(server, llm, fields):
     given = dict(fields)
     if "logit_bias" in given:
         given["logit_bias"] = {int(i): bias for i, bias in given["logit_bias"].items()}
-    (output,) = llm.generate(PROMPTS[0], SamplingParams(max_tokens=24, **given), use_tqdm=False)
+    advised = {name: ADVICE[name] for name in ("temperature", "top_k")}
+    params = SamplingParams(**{**advised, "max_tokens": 24, **given})
+    (output,) = llm.generate(PROMPTS[0], params, use_tqdm=False)
 
     assert ids_from(server, PROMPTS[0], **fields) == [one.token_ids for one in output.outputs]
 
@@ -96,6 +97,17 @@ def test_B83_extra_body_of_the_client_is_the_same_as_top_level(server):
     )  # fmt: skip
 
     assert [answer.choices[0].token_ids] == ids_from(server, PROMPTS[0], seed=5, **extra)
+
+
+@pytest.mark.parametrize(("path", "start"), [
+    (COMPLETIONS, {"prompt": "x"}), (CHAT, {"messages": [{"role": "user", "content": "x"}]}),
+])  # fmt: skip
+def test_B144_the_models_own_limit_is_a_default_and_no_ceiling(server, path, start):
+    def count(**fields):
+        answer = server.post(path, {**start, "ignore_eos": True, **fields}).json()
+        return answer["usage"]["completion_tokens"]
+
+    assert (count(max_tokens=20), count(), count(max_tokens=4)) == (20, 8, 4)
 
 
 def test_fields_change_the_tokens_at_all(server):
@@ -119,11 +131,14 @@ def test_B39_answers_of_a_mixed_batch_are_those_of_each_alone(server):
             events = server.events(COMPLETIONS, **fields)
             choices = [choice for event in events for choice in event["choices"]]
             logprobs = [value for c in choices for value in c["logprobs"]["token_logprobs"]]
-            return {"text": "".join(c["text"] for c in choices), "logprobs": logprobs}
+            top = [entry for c in choices for entry in c["logprobs"]["top_logprobs"]]
+            text = "".join(c["text"] for c in choices)
+            return {"text": text, "logprobs": logprobs, "top": top}
         choice = server.post(COMPLETIONS, fields).json()["choices"][0]
         return {
             "text": choice["text"],
             "logprobs": (choice["logprobs"] or {}).get("token_logprobs", []),
+            "top": (choice["logprobs"] or {}).get("top_logprobs", []),
             "prompt": [
                 value["logprob"]
                 for entry in choice.get("prompt_logprobs", [])[1:]
@@ -147,6 +162,54 @@ def test_B39_answers_of_a_mixed_batch_are_those_of_each_alone(server):
             assert one["text"] == other["text"]
             for name in ("logprobs", "prompt"):
                 assert one.get(name) == pytest.approx(other.get(name), abs=1e-3)
+            for entry, same in zip(one["top"], other["top"], strict=True):
+                assert entry == pytest.approx(same, abs=1e-3)
+
+
+def test_B86_a_seeded_request_in_unseeded_traffic(server):
+    fields = {"temperature": 0.9, "ignore_eos": True}
+    (alone,) = ids_from(server, PROMPTS[0], seed=11, **fields)
+    seeded, unseeded = [], []
+
+    def ask(into, prompt, **more):
+        into += ids_from(server, prompt, **fields, **more)
+
+    for _ in range(4):
+        threads = [threading.Thread(target=ask, args=(unseeded, PROMPTS[1])) for _ in range(3)]
+        threads.append(threading.Thread(target=ask, args=(seeded, PROMPTS[0]), kwargs={"seed": 11}))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seeded == [alone] * 4
+    assert len({tuple(ids) for ids in unseeded}) == 12  # B90: unseeded requests differ
+
+
+def test_B103_a_request_that_never_fits_is_refused_and_the_others_are_served(server):
+    answers = []
+
+    def ask(prompt, **fields):
+        answers.append(server.post(COMPLETIONS, prompt=prompt, **fields))
+
+    threads = [
+        threading.Thread(
+            target=ask, args=([65 + i] * 8,), kwargs={"max_tokens": 90, "ignore_eos": True}
+        )
+        for i in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    refused = [server.post(COMPLETIONS, prompt=[65] * 900) for _ in range(3)]
+    behind = server.post(COMPLETIONS, prompt="short", max_tokens=2, ignore_eos=True)
+    for thread in threads:
+        thread.join()
+    for response in refused:
+        assert response.status_code == 400
+        message = response.json()["error"]["message"]
+        assert "this request needs KV cache for" in message
+        assert f"only {16 * NUM_BLOCKS} tokens are available" in message
+    assert behind.json()["usage"]["completion_tokens"] == 2
+    assert [answer.json()["usage"]["completion_tokens"] for answer in answers] == [90] * 6
 
 
 def test_streamed_text_is_the_whole_text(server):

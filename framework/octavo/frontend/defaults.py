@@ -32,10 +32,14 @@ class GenerationDefaults:
     eos_token_ids: tuple[int, ...] = ()
 
     def sampling_params(self) -> SamplingParams:
-        """Return the parameters of a caller who gave none."""
+        """Return the parameters of a caller who gave none.
+
+        Where the model has a length of its own, `max_tokens` is None: the request then gets that
+        length, or what the context leaves of it.
+        """
         params = SamplingParams(**self.sampling)
         if self.max_new_tokens is not None:
-            params.max_tokens = self.max_new_tokens
+            params.max_tokens = None
         return params
 
 

@@ -30,7 +30,7 @@ def test_names_of_the_file_become_sampling_defaults():
     assert defaults.eos_token_ids == (2, 7)
     params = defaults.sampling_params()
     assert (params.temperature, params.top_k, params.top_p) == (0.6, 20, 0.95)
-    assert params.max_tokens == 8
+    assert params.max_tokens is None  # the model's own, or what the context leaves of it
 
 
 def test_sampling_defaults_can_be_turned_off_but_ids_that_end_a_text_stay():

@@ -169,6 +169,8 @@ def test_B144_defaults_of_the_model_serve_a_caller_without_parameters(make_llm):
     assert count(SamplingParams(max_tokens=20, **ignoring)) == 20
     assert count(SamplingParams(max_tokens=None, **ignoring)) == 8
     assert count(SamplingParams(max_tokens=4, **ignoring)) == 4
+    llm, _ = make_llm(lambda _: [1] * 60, defaults=GenerationDefaults(max_new_tokens=2048))
+    assert count(None) == 60  # the context of 64 is a ceiling, and no reason to refuse
 
 
 def test_B90_global_generators_are_left_alone_and_unseeded_requests_differ(make_llm):

@@ -157,7 +157,7 @@ def test_other_prompts_are_refused(prompt):
 
 
 def test_B83_explicit_values_win_over_defaults_also_zero():
-    defaults = SamplingParams(temperature=0.7, top_k=40, top_p=0.5, max_tokens=99)
+    defaults = SamplingParams(temperature=0.7, top_k=40, top_p=0.5)
     body = completion(b'{"prompt":"a","temperature":0,"top_k":0}').body
 
     params = completion_params(body, defaults)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from octavo.sampling_params import SamplingParams
     from octavo_plugins.dialects.openai.bodies import ChatBody, CompletionBody, GenerationBody
 
-COMPLETION_MAX_TOKENS = 16
-
 _SAME_NAMES = (
     "n", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
     "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids",
@@ -52,7 +50,10 @@ def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
 
 
 def completion_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
-    """Return what a completion asks for. An echo with logprobs needs those of the prompt."""
+    """Return what a completion asks for. An echo with logprobs needs those of the prompt.
+
+    Without a limit it has that of the model's files, or else 16 tokens.
+    """
     prompt_logprobs = body.prompt_logprobs
     if body.max_tokens == 0 and body.n not in {None, 1}:
         raise RequestError(
@@ -64,7 +65,7 @@ def completion_params(body: CompletionBody, defaults: SamplingParams) -> Samplin
     return _params(
         body,
         defaults,
-        max_tokens=COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
+        max_tokens=defaults.max_tokens if body.max_tokens is None else body.max_tokens,
         logprobs=body.logprobs,
         prompt_logprobs=prompt_logprobs,
     )
