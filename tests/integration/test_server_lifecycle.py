@@ -113,10 +113,10 @@ def test_B148_a_crash_loop_ends_the_server_with_an_error():
 def test_a_hung_step_makes_health_bad_and_a_long_one_does_not():
     with scripted_server_process(script={**SCRIPT, "max_num_seqs": 4}) as server:
         texts = []
-        hang = start_stream(server, texts, max_tokens=3, vllm_xargs={"hang_s": 1.6})
-        time.sleep(0.4)
+        hang = start_stream(server, texts, max_tokens=3, vllm_xargs={"hang_s": 6.0})
+        time.sleep(2.0)
         assert server.http.get("/health").status_code == 200
-        time.sleep(0.9)
+        time.sleep(3.5)
         response = server.http.get("/health")
         hang.join()
         assert response.status_code == 503

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 #: a step is healthy until it has run this many times its predicted time ...
 _STEP_PATIENCE = 3.0
-#: ... or this long, whichever is more: a loaded machine stretches short steps by far more
-_MIN_STEP_PATIENCE_MS = 1000.0
+#: ... or this long, whichever is more: a loaded machine stretches short steps by far more, and so
+#: does a long context, which predictions leave out
+_MIN_STEP_PATIENCE_MS = 5000.0
 _EXIT_WAIT_S = 5.0
 
 

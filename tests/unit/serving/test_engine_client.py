@@ -230,13 +230,15 @@ def test_cancelling_a_start_ends_the_process():
     assert time.monotonic() - started < 5
 
 
-def test_ping_is_good_between_steps_and_inside_a_young_step_but_not_in_a_hung_one():
+def test_ping_is_good_between_steps_and_inside_a_young_step_but_not_in_a_hung_one(monkeypatch):
+    monkeypatch.setattr("octavo.serving.connection._MIN_STEP_PATIENCE_MS", 1000.0)
+
     async def scenario(client):
         await client.ping()
         hang = request_of(max_tokens=2, extra_args={"hang_s": 1.8})
         stream = await client.generate([hang])
         await asyncio.sleep(0.3)
-        await client.ping()  # 0.3 s into the step: below the least patience of 1 s
+        await client.ping()  # 0.3 s into the step: below the least patience, here 1 s
         await asyncio.sleep(0.9)
         with pytest.raises(EngineDeadError, match="step has run for"):
             await client.ping()
