@@ -97,7 +97,8 @@ class LLM:
         `outputs[i].error`; the others are good. Ctrl-C raises KeyboardInterrupt, and the LLM
         stays usable.
         """
-        many: Sequence[Any] = [prompts] if is_single_prompt(prompts) else prompts  # type: ignore[assignment]
+        is_one = is_single_prompt(prompts) or not hasattr(prompts, "__len__")
+        many: Sequence[Any] = [prompts] if is_one else prompts  # type: ignore[assignment]
         return self._run(
             many, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority
         )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_NUM_CHOICES = 128
 MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
+#: what is smaller makes infinities of logits, in the number types of devices
+MIN_REPETITION_PENALTY = 0.01
 MAX_REPETITION_PENALTY = 100.0
 MAX_LOGIT_BIAS = 100.0
 MAX_STOP_STRINGS = 64
@@ -111,8 +113,8 @@ class SamplingParams:
             value = getattr(self, name)
             _require(-MAX_PENALTY <= value <= MAX_PENALTY, name, value, "between -2 and 2")
         _require(
-            0 < self.repetition_penalty <= MAX_REPETITION_PENALTY,
-            "repetition_penalty", self.repetition_penalty, "above 0 and at most 100",
+            MIN_REPETITION_PENALTY <= self.repetition_penalty <= MAX_REPETITION_PENALTY,
+            "repetition_penalty", self.repetition_penalty, "between 0.01 and 100",
         )  # fmt: skip
         if self.max_tokens is not None:
             _require(self.max_tokens >= 0, "max_tokens", self.max_tokens, "at least 1")

@@ -13,7 +13,7 @@ from octavo.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from octavo.engine.messages import EngineInfo
+    from octavo.engine.messages import EngineInfo, EngineRequest
     from octavo.sampling_params import SamplingParams
 
 
@@ -24,6 +24,26 @@ def check_params(params: SamplingParams, info: EngineInfo) -> None:
     _check_ids("logit_bias", params.logit_bias or (), info.vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
         _check_num_logprobs(name, getattr(params, name), info.max_logprobs)
+
+
+def check_choice(params: SamplingParams, request: EngineRequest, info: EngineInfo) -> None:
+    """Raise RequestError when parameters leave no token that could ever come first.
+
+    `request` has the ids that end the text, and those of the bad words.
+    """
+    banned = {ids[0] for ids in request.bad_words_ids if len(ids) == 1}
+    if params.min_tokens > 0:
+        banned.update(request.eos_token_ids, params.stop_token_ids or ())
+    allowed = params.allowed_token_ids
+    is_possible = (
+        len(banned) < info.vocab_size if allowed is None else not banned.issuperset(allowed)
+    )
+    if not is_possible:
+        raise RequestError(
+            "no token may be drawn: bad_words and min_tokens forbid all that are allowed",
+            "min_tokens forbids stop_token_ids and the model's own ends",
+            param="min_tokens" if params.min_tokens > 0 else "bad_words",
+        )
 
 
 def check_prompt_ids(token_ids: Sequence[int], info: EngineInfo) -> None:

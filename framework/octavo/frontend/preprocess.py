@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import EngineRequest
 from octavo.errors import RequestError, UnsupportedError
-from octavo.frontend.checks import check_capacity, check_context, check_params, check_prompt_ids
+from octavo.frontend.checks import (
+    check_capacity,
+    check_choice,
+    check_context,
+    check_params,
+    check_prompt_ids,
+)
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.prompts import Prompt, parse_prompt, without_surrogates
+from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.interfaces.tokenizer import Tokenizer
-    from octavo.sampling_params import SamplingParams
 
 _SEED_MASK = (1 << 64) - 1
 
@@ -82,6 +88,11 @@ class Preprocessor:
         """Return the engine requests of a call. Raises RequestError, a ValueError."""
         if call.lora_request is not None:
             raise UnsupportedError("lora_request: this engine was started without adapters")
+        if not isinstance(call.params, SamplingParams):
+            raise RequestError(
+                f"sampling_params must be a SamplingParams, not {type(call.params).__name__}",
+                param="sampling_params",
+            )
         prompt = parse_prompt(call.prompt)
         params = _with_clean_texts(call.params)
         check_params(params, self.info)
@@ -93,6 +104,7 @@ class Preprocessor:
         check_prompt_ids(token_ids, self.info)
         max_tokens = self._max_tokens(params, len(token_ids))
         base = self._engine_request(call, params, token_ids, max_tokens)
+        check_choice(params, base, self.info)
         base.cache_salt = prompt.cache_salt
         return PreparedCall(
             request_id=call.request_id,

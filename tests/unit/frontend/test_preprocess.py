@@ -230,6 +230,39 @@ def test_bad_words_become_ids_with_and_without_a_space_before():
     assert list(map(list, _prepare("hi", params).requests[0].bad_words_ids)) == expected
 
 
+@pytest.mark.parametrize(
+    ("params", "param"),
+    [
+        ({"allowed_token_ids": [EOS], "min_tokens": 1}, "min_tokens"),
+        ({"allowed_token_ids": [5, EOS], "stop_token_ids": [5], "min_tokens": 1}, "min_tokens"),
+        ({"stop_token_ids": list(range(VOCAB_SIZE)), "min_tokens": 1}, "min_tokens"),
+        ({"allowed_token_ids": [ord("a")], "bad_words": ["a"]}, "bad_words"),
+    ],
+)
+def test_parameters_that_leave_no_token_are_refused(params, param):
+    assert _refusal("hi", SamplingParams(max_tokens=8, **params)).param == param
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"allowed_token_ids": [EOS]},
+        {"allowed_token_ids": [EOS], "min_tokens": 1, "ignore_eos": True},
+        {"allowed_token_ids": [5, EOS], "min_tokens": 1},
+        {"allowed_token_ids": [ord("a")], "bad_words": ["aa"]},
+    ],
+)
+def test_parameters_that_leave_one_token_are_taken(params):
+    assert _prepare("hi", SamplingParams(max_tokens=8, **params)).requests
+
+
+@pytest.mark.parametrize("params", ["greedy", {"temperature": 0}, 3])
+def test_parameters_of_another_type_are_refused(params):
+    refusal = _refusal("hi", params)
+    assert refusal.param == "sampling_params"
+    assert type(params).__name__ in str(refusal)
+
+
 def test_adapters_are_refused_while_there_are_none():
     with pytest.raises(UnsupportedError, match="lora_request"):
         _prepare(lora_request=object())

@@ -98,6 +98,12 @@ def test_B80_one_bad_prompt_is_named_before_anything_runs(make_llm):
     assert llm.generate(["ok"], PARAMS)[0].outputs[0].text == "ok"
 
 
+@pytest.mark.parametrize("prompts", [5, None, 1.5, iter(["a"])])
+def test_what_is_no_prompt_is_named_by_its_type(make_llm, prompts):
+    with pytest.raises(RequestError, match=f"not {type(prompts).__name__}"):
+        make_llm()[0].generate(prompts)
+
+
 def test_B01_prompt_that_does_not_fit_is_a_value_error(make_llm):
     llm, _ = make_llm()
     with pytest.raises(ValueError, match=r"prompt 1: .* maximum context length is 64 tokens"):
