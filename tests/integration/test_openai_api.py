@@ -5,6 +5,7 @@ tell it to fail, to emit other ids, or to take long.
 """
 
 import json
+import socket
 import threading
 import time
 
@@ -402,6 +403,7 @@ def test_B77_numbers_that_are_none(server, path, value):
 BAD = [
     ("top_p", 0), ("top_p", 7), ("min_p", 2), ("top_k", -3), ("frequency_penalty", 100),
     ("presence_penalty", -9), ("repetition_penalty", 0), ("n", 0), ("max_tokens", -1),
+    ("repetition_penalty", 1e-300),
     ("max_tokens", 0), ("best_of", 0), ("n", 100_000), ("best_of", 100_000),
     ("prompt_logprobs", -1), ("prompt_logprobs", 1_000_000), ("min_tokens", -1),
     ("logit_bias", {"999999": 1}), ("seed", 2**70), ("bad_words", [""]), ("stop", [""]),
@@ -462,6 +464,25 @@ def test_a_full_queue_is_503_and_says_when_to_come_back(small):
     assert error["code"] == "queue_full"
     assert int(response.headers["Retry-After"]) >= 1
     assert small.post(COMPLETIONS, prompt="b").status_code == 200
+
+
+def test_more_sequences_than_could_ever_wait_are_refused_at_once(small):
+    error = error_of(small.post(COMPLETIONS, {"prompt": ["a"] * 3, "n": 2}))
+    assert error["param"] == "n"
+    assert "6 sequences" in error["message"]
+    assert "at most 4" in error["message"]
+
+
+def test_a_client_that_leaves_in_mid_request_is_no_fault_of_the_server(server):
+    num_before = len(server.log)
+    with socket.create_connection(server.address) as connection:
+        connection.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{"
+        )
+        time.sleep(0.2)
+    server.until(lambda: "status=" in server.log[num_before:])
+    assert "status=499" in server.log[num_before:]
+    assert "Traceback" not in server.log[num_before:]
 
 
 def test_B22_logged_prompts_are_cut_between_characters(server):

@@ -16,6 +16,7 @@ from litestar import Litestar
 
 from octavo.serving.http_errors import (
     BodyTooLargeError,
+    ClientGoneError,
     UnauthorizedError,
     api_error_of,
     error_response,
@@ -149,6 +150,7 @@ class _LimitedBody:
     _receive: Receive
     _max_bytes: int
     _num_bytes: int = 0
+    _is_complete: bool = False
 
     def check_announced(self, content_length: bytes | None) -> None:
         """Refuse by the announced length, before anything is read. Raises BodyTooLargeError."""
@@ -156,10 +158,13 @@ class _LimitedBody:
             self._check(int(content_length))
 
     async def receive(self) -> Any:
-        """Return the next message. Raises BodyTooLargeError."""
+        """Return the next message. Raises BodyTooLargeError, and ClientGoneError in mid-body."""
         message = await self._receive()
+        if message["type"] == "http.disconnect" and not self._is_complete:
+            raise ClientGoneError("the client closed the connection before its request ended")
         if message["type"] == "http.request":
             self._num_bytes += len(message["body"])
+            self._is_complete = not message.get("more_body", False)
             self._check(self._num_bytes)
         return message
 

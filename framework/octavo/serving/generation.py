@@ -21,7 +21,7 @@ from octavo.serving.protocol import changed_params
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from octavo.engine.messages import EngineOutput
+    from octavo.engine.messages import EngineInfo, EngineOutput
     from octavo.frontend.outputs import RequestOutput
     from octavo.frontend.preprocess import Call, PreparedCall
     from octavo.interfaces.tokenizer import Tokenizer
@@ -174,11 +174,31 @@ async def start_generation(
     Returns when the engine has accepted all of them. Raises RequestError for a bad call,
     QueueFullError and EngineDeadError as the client does; nothing runs then.
     """
-    prepared = [await _prepare(model, call) for call in calls]
+    _check_number(sum(call.params.n for call in calls), model.preprocessor.info)
+    prepared: list[PreparedCall] = []
+    for call in calls:
+        if prepared:
+            await asyncio.sleep(0)  # others have their turn between two of many prompts
+        prepared.append(await _prepare(model, call))
     if model.max_log_len is not None:
         _log(prepared, model.max_log_len)
     stream = await model.client.generate([one for call in prepared for one in call.requests])
     return Generation(prepared, stream, model, kind)
+
+
+def _check_number(num_sequences: int, info: EngineInfo) -> None:
+    """Raise RequestError for a call of more sequences than could ever wait at once.
+
+    Later the engine would refuse it too, but only after much work for each of them.
+    """
+    limit = info.max_num_queued_reqs
+    if num_sequences > limit:
+        raise RequestError(
+            f"the request asks for {num_sequences} sequences (prompts times n), "
+            f"and at most {limit} are taken at once",
+            "send fewer, or raise max-num-queued-reqs",
+            param="n",
+        )
 
 
 def _log(calls: Sequence[PreparedCall], max_chars: int) -> None:
