@@ -63,14 +63,30 @@ def test_B90_building_and_using_leave_the_global_generators_alone(llm):
     assert drawn == (random.random(), np.random.random(), torch.rand(1).item())  # noqa: NPY002, S311
 
 
-def test_unseeded_requests_differ_and_seeded_ones_repeat(llm):
-    params = SamplingParams(temperature=1, max_tokens=12, n=2)
-    first, second = llm.generate([NUMBERS, NUMBERS], params, use_tqdm=False)
-    texts = [c.text for o in (first, second) for c in o.outputs]
-    assert len(set(texts)) == 4
-    seeded = replace(params, seed=11)
-    repeated = [_generate(llm, NUMBERS, seeded).text for _ in range(2)]
-    assert repeated[0] == repeated[1]
+def test_B88_the_order_of_the_prompts_changes_no_text(llm):
+    prompts = [NUMBERS, "Water boils at", "x", "A haiku about autumn:\n", "1, 1, 2, 3, 5, 8,"]
+    prompts += [f"{prompt} Once upon a time, far away," for prompt in prompts]
+    params = SamplingParams(temperature=0.7, seed=5, max_tokens=4, ignore_eos=True)
+    texts = [
+        [output.outputs[0].text for output in llm.generate(some, params, use_tqdm=False)]
+        for some in (prompts, prompts[::-1])
+    ]
+    assert texts[0] == texts[1][::-1]
+
+
+def test_B86_seeded_requests_repeat_beside_unseeded_ones_which_differ(llm):
+    unseeded = SamplingParams(temperature=1, max_tokens=6, n=2, ignore_eos=True)
+    seeded = replace(unseeded, seed=11)
+    (alone,) = llm.generate(["x"], seeded, use_tqdm=False)
+    expected = [choice.token_ids for choice in alone.outputs]
+    others = set()
+    for order in (1, -1):
+        params = [seeded, unseeded][::order]
+        one, other = llm.generate(["x"] * 2, params, use_tqdm=False)[::order]
+        assert [choice.token_ids for choice in one.outputs] == expected
+        others |= {choice.text for choice in other.outputs}
+    assert len(others) == 4
+    assert expected[0] != expected[1]
 
 
 def test_B26_B30_stop_string_over_several_tokens(llm):
@@ -102,8 +118,11 @@ def test_B20_B28_forced_text_streams_exactly_and_ends_at_the_end_token(llm):
     assert "".join(d.text for d in deltas) == text
     assert not any("\ufffd" in d.text for d in deltas)
     assert (deltas[-1].finish_reason, deltas[-1].stop_reason) == ("stop", None)
+    params = replace(params, logits_processors=[_force([*ids[:5], EOS])])
+    plain = _generate(llm, "x", params)
     named = _generate(llm, "x", replace(params, stop_token_ids=[EOS]))
-    assert (named.text, named.stop_reason) == (text, EOS)
+    assert named.text == plain.text != ""
+    assert (plain.stop_reason, named.stop_reason) == (None, EOS)
 
 
 def test_B18_prompt_that_ends_inside_a_character(llm):
@@ -130,20 +149,21 @@ def test_B81_min_tokens_bars_every_end(llm):
 
 
 def test_B75_id_outside_the_vocabulary_hurts_nobody(llm):
-    good = _generate(llm, NUMBERS, GREEDY).text
+    short = replace(GREEDY, max_tokens=6)
+    good = _generate(llm, NUMBERS, short).text
     size = llm.engine_info.vocab_size
     for bad in ([size + 22], [-5]):
-        params = [GREEDY, replace(GREEDY, stop_token_ids=bad, min_tokens=1)]
+        params = [short, replace(short, stop_token_ids=bad, min_tokens=1)]
         with pytest.raises(ValueError, match="prompt 1: stop_token_ids"):
             llm.generate([NUMBERS, "hi"], params, use_tqdm=False)
-    assert _generate(llm, NUMBERS, GREEDY).text == good
+    assert _generate(llm, NUMBERS, short).text == good
 
 
 def test_B103_prompts_that_never_fit_fail_at_once_and_short_ones_run(llm):
     long = [1] * 900
     with pytest.raises(ValueError, match=r"prompt 6: .* 924 tokens, but only 640 tokens are avail"):
         llm.generate(["hi"] * 6 + [long] * 3, GREEDY, use_tqdm=False)
-    outputs = llm.generate(["hi"] * 6, GREEDY, use_tqdm=False)
+    outputs = llm.generate(["hi"] * 6, replace(GREEDY, max_tokens=4), use_tqdm=False)
     assert len({o.outputs[0].text for o in outputs}) == 1
 
 
@@ -177,6 +197,58 @@ def test_logprobs_and_prompt_logprobs(llm):
     only = llm.generate([NUMBERS], scored, use_tqdm=False)[0]
     assert only.outputs[0].token_ids == []
     assert only.prompt_logprobs == output.prompt_logprobs
+
+
+def _values(entries, ids):
+    pairs = zip(entries, ids, strict=True)
+    return [entry[token_id].logprob for entry, token_id in pairs if entry is not None]
+
+
+def _scores(llm, prompts):
+    """Return the values of each prompt's tokens and of the token after it."""
+    params = SamplingParams(temperature=0, max_tokens=1, logprobs=0, prompt_logprobs=1)
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    return [
+        pytest.approx(
+            _values(o.prompt_logprobs, o.prompt_token_ids)
+            + _values(o.outputs[0].logprobs, o.outputs[0].token_ids),
+            abs=1e-3,
+        )
+        for o in outputs
+    ]
+
+
+def test_B43_B91_scores_with_prefix_hits_in_any_order(llm):
+    """A salt of its own keeps a prompt from all hits: that is caching turned off."""
+    shared = llm.get_tokenizer().encode("The sea is deep and the sky is high. " * 8)[:48]
+    tail = llm.get_tokenizer().encode("Ships of all nations pass here.")
+    prompts = [shared + tail, shared + tail[::-1]]
+    prompts += [prompts[0][:num] for num in (15, 16, 33)]
+    salted = [{"prompt_token_ids": ids, "cache_salt": str(i)} for i, ids in enumerate(prompts)]
+    expected = [one.expected for one in _scores(llm, salted)]
+    for some in (prompts, prompts[::-1]):
+        order = expected if some is prompts else expected[::-1]
+        assert llm.reset_prefix_cache()
+        assert order == [*_scores(llm, some[:1]), *_scores(llm, some[1:])]
+    llm.reset_prefix_cache()
+    llm.generate(prompts[:1], replace(GREEDY, max_tokens=1), use_tqdm=False)
+    assert expected[:2] == _scores(llm, prompts[:2])
+
+
+def test_B93_prompts_that_are_all_in_the_cache(llm):
+    ids = llm.get_tokenizer().encode("Rain falls on the plain and on the hills. " * 8)
+    params = replace(GREEDY, max_tokens=2, logprobs=1)
+    for num in (16, 32, 31):
+        llm.reset_prefix_cache()
+        outputs = [llm.generate([ids[:num]], params, use_tqdm=False)[0] for _ in range(2)]
+        outputs += llm.generate([ids[:num]] * 3, params, use_tqdm=False)
+        assert [o.num_cached_tokens for o in outputs] == [0] + [(num - 1) // 16 * 16] * 4
+        first = outputs[0].outputs[0]
+        values = pytest.approx(_values(first.logprobs, first.token_ids), abs=1e-3)
+        for output in outputs[1:]:
+            choice = output.outputs[0]
+            assert choice.token_ids == first.token_ids
+            assert _values(choice.logprobs, choice.token_ids) == values
 
 
 def test_chat_answers(llm):
