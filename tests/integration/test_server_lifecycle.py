@@ -7,11 +7,15 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psutil
 import pytest
+import torch
 
+from byte_models import save_tokenizer
+from checkpoints import write_safetensors
 from server_process import OCTAVO, SCRIPTED, run_to_exit, scripted_server_process
 
 COMPLETIONS = "/v1/completions"
@@ -324,6 +328,34 @@ def test_B150_a_truncated_model_is_told_soon(tmp_path):
     assert str(path) in stderr
     assert "Traceback" not in stderr
     assert seconds < 5
+
+
+def test_B150_what_the_engine_finds_wrong_is_told_in_one_message(tmp_path):
+    """Behind the ports and flags: a context that the model has not, and (B137) a lost shard."""
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    }  # fmt: skip
+    shards = [{"model.norm.weight": torch.ones(32)}, {"lm_head.weight": torch.ones(258, 32)}]
+    folder = save_tokenizer(write_safetensors(tmp_path, config, shards))
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    long = ("--load-format", "dummy", "--max-model-len", "100000")
+    with ThreadPoolExecutor(2) as pool:
+        runs = pool.map(lambda flags: run_to_exit(str(folder), *flags, "--port", "0"), (long, ()))
+    for (code, stderr, seconds), said in zip(
+        runs,
+        (
+            "max-model-len 100000 is more than the model allows",
+            "model-00002-of-00002.safetensors, which holds 'lm_head.weight'",
+        ),
+        strict=True,
+    ):
+        assert code == 1
+        assert said in stderr
+        assert stderr.count("error:") == 1
+        assert "Traceback" not in stderr
+        assert seconds < 10
 
 
 def test_B150_an_engine_that_cannot_start_ends_the_server_with_its_error():

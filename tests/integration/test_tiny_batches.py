@@ -216,22 +216,38 @@ def test_B81_every_end_of_the_models_files_waits_for_min_tokens(llm):
 # ---------------------------------------------------------------------- files
 
 
+def byte_gguf(path, *markers, **metadata):
+    """Write a tiny model whose vocabulary is bytes, one merge and markers; return its path."""
+    file = llama_gguf()
+    file.metadata |= byte_vocabulary(*markers)
+    file.metadata |= {f"tokenizer.{name}": value for name, value in metadata.items()}
+    num_tokens = len(file.metadata["tokenizer.ggml.tokens"])
+    file.tensors["token_embd.weight"] = f32(torch.randn(num_tokens, 32).numpy())
+    return str(file.write(path))
+
+
+def test_B129_markers_of_a_chat_are_one_id_each_and_end_it(tmp_path):
+    template = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}"
+    path = byte_gguf(tmp_path / "m.gguf", "<|user|>", "<|end|>", chat_template=template)
+    with LLM(path, threads=1, max_num_seqs=2) as model:
+        user, end = (model.get_tokenizer().token_to_id(name) for name in ("<|user|>", "<|end|>"))
+        params = replace(GREEDY, ignore_eos=False, logit_bias={end: 100.0})
+        (output,) = model.chat([{"role": "user", "content": "hi"}], params, use_tqdm=False)
+    assert (user, end) == (257, 258)
+    assert output.prompt_token_ids == [user, *model.get_tokenizer().encode("hi"), end]
+    assert output.prompt_token_ids[1:3] == [model.get_tokenizer().token_to_id(c) for c in "hi"]
+    choice = output.outputs[0]
+    assert (choice.token_ids, choice.text, choice.finish_reason) == ([end], "", "stop")
+
+
 def test_B131_ends_outside_the_vocabulary_of_a_gguf_harm_no_decode(tmp_path, caplog):
-    file = llama_gguf(hidden_size=32)
-    tokens = byte_vocabulary()
-    num_tokens = len(tokens["tokenizer.ggml.tokens"])
-    rows = torch.randn(num_tokens, 32).numpy()
-    file.tensors["token_embd.weight"] = f32(rows)
-    file.metadata |= tokens
-    file.metadata |= {
-        "tokenizer.ggml.eos_token_id": num_tokens,
-        "tokenizer.ggml.bos_token_id": 2**32 - 1,
-    }
-    with LLM(str(file.write(tmp_path / "bad-ids.gguf")), threads=1, max_num_seqs=2) as model:
+    ids = {"ggml.eos_token_id": 257, "ggml.bos_token_id": 2**32 - 1}
+    path = byte_gguf(tmp_path / "bad-ids.gguf", **ids)
+    with LLM(path, threads=1, max_num_seqs=2) as model:
         (output,) = run(model, ["hi"], SamplingParams(max_tokens=8))
-    assert output.prompt_token_ids == model.get_tokenizer().encode("hi")
+    assert len(output.prompt_token_ids) == 2
     assert output.outputs[0].num_tokens == 8
-    assert "outside the vocabulary" in caplog.text
+    assert caplog.text.count("outside the vocabulary") >= 2
 
 
 def test_B133_a_gguf_serves_its_stretched_context_and_no_more(tmp_path):
@@ -253,15 +269,11 @@ def test_B133_a_gguf_serves_its_stretched_context_and_no_more(tmp_path):
 
 @pytest.mark.parametrize("is_beside_a_model", [False, True])
 def test_a_folder_with_a_tokenizer_alone_is_one(tmp_path, is_beside_a_model):
-    path = tmp_path / "tiny.gguf"
-    file = llama_gguf()
-    file.metadata |= byte_vocabulary()
-    file.tensors["token_embd.weight"] = f32(torch.randn(258, 32).numpy())
-    file.write(path)
+    path = byte_gguf(tmp_path / "tiny.gguf", "<|end|>")
     folder = tmp_path if is_beside_a_model else tmp_path / "texts"
     folder.mkdir(exist_ok=True)
     save_tokenizer(folder)
-    with LLM(str(path), tokenizer=str(folder), threads=1, max_num_seqs=2) as model:
+    with LLM(path, tokenizer=str(folder), threads=1, max_num_seqs=2) as model:
         assert model.get_tokenizer().encode("<s>hi") == [256, 104, 105]
 
 

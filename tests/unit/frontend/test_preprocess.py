@@ -199,10 +199,11 @@ def test_B90_unseeded_requests_differ_and_leave_the_global_generators_alone():
     random.seed(3)
     np.random.seed(3)  # noqa: NPY002 - the global generator is what this test is about
     before = random.getstate(), np.random.get_state()  # noqa: NPY002
-    preprocessor = Preprocessor(BytesTokenizer(), INFO)
+    # two of them are a server before and after a restart
+    preprocessors = [Preprocessor(BytesTokenizer(), INFO) for _ in range(2)]
     call = Call(request_id="r", prompt="hi", params=SamplingParams(), arrival_s=0)
-    seeds = {preprocessor.prepare(call).requests[0].seed for _ in range(20)}
-    assert len(seeds) == 20
+    seeds = {one.prepare(call).requests[0].seed for one in preprocessors for _ in range(20)}
+    assert len(seeds) == 40
     after = random.getstate(), np.random.get_state()  # noqa: NPY002
     assert before[0] == after[0]
     assert all(np.array_equal(a, b) for a, b in zip(before[1], after[1], strict=True))
