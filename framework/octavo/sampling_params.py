@@ -24,6 +24,9 @@ MIN_REPETITION_PENALTY = 0.01
 MAX_REPETITION_PENALTY = 100.0
 MAX_LOGIT_BIAS = 100.0
 MAX_STOP_STRINGS = 64
+MAX_BAD_WORDS = 1024
+#: of all stop strings together, and of all bad words: each is prepared before others have a turn
+MAX_WORDS_CHARS = 20_000
 _SEED_RANGE = (-(2**63), 2**64 - 1)
 
 
@@ -150,8 +153,14 @@ class SamplingParams:
             self.allowed_token_ids is None or len(self.allowed_token_ids) > 0,
             "allowed_token_ids", self.allowed_token_ids, "None, or a list that is not empty",
         )  # fmt: skip
-        for word in self.bad_words or ():
+        words = self.bad_words or ()
+        _require(len(words) <= MAX_BAD_WORDS, "bad_words", len(words), f"<= {MAX_BAD_WORDS} long")
+        for word in words:
             _require_text("bad_words", word)
+        for name, texts in (("stop", stops), ("bad_words", words)):
+            num_chars = sum(map(len, texts))
+            valid = f"at most {MAX_WORDS_CHARS} characters together"
+            _require(num_chars <= MAX_WORDS_CHARS, name, num_chars, valid)
         for token_id, bias in (self.logit_bias or {}).items():
             _require_int("logit_bias", token_id)
             _require_finite("logit_bias", bias)

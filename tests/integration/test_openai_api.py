@@ -466,6 +466,13 @@ def test_a_full_queue_is_503_and_says_when_to_come_back(small):
     assert small.post(COMPLETIONS, prompt="b").status_code == 200
 
 
+def test_more_messages_than_the_context_has_tokens_are_not_even_rendered(small):
+    messages = [{"role": "user", "content": ""}] * 65
+    error = error_of(small.post(CHAT, {"messages": messages}))
+    assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
+    assert "your messages are 65" in error["message"]
+
+
 def test_more_sequences_than_could_ever_wait_are_refused_at_once(small):
     error = error_of(small.post(COMPLETIONS, {"prompt": ["a"] * 3, "n": 2}))
     assert error["param"] == "n"

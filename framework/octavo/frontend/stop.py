@@ -6,6 +6,7 @@ Knows text and token counts. Does not know token ids, tokenizers or requests.
 from __future__ import annotations
 
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,6 +64,15 @@ class StopAutomaton:
                 queue.append(child)
 
 
+@lru_cache(maxsize=8)
+def _automaton_of(stops: tuple[str, ...]) -> StopAutomaton:
+    """Return the automaton of these strings, which all choices of a call share: it never changes.
+
+    The few of the last calls are kept.
+    """
+    return StopAutomaton(stops)
+
+
 class StopChecker:
     """Follows one output. Text is held back only while its tail begins some stop string.
 
@@ -73,7 +83,7 @@ class StopChecker:
     def __init__(
         self, stops: Sequence[str], *, min_tokens: int = 0, include_in_output: bool = False
     ) -> None:
-        self._automaton = StopAutomaton(stops)
+        self._automaton = _automaton_of(tuple(stops))
         self._min_tokens = min_tokens
         self._include_in_output = include_in_output
         self._node = self._automaton.root

@@ -101,6 +101,14 @@ def test_exactly_the_longest_tail_that_begins_a_stop_string_is_held(stops, piece
         assert shown == text[: len(text) - held]
 
 
+def test_choices_of_one_call_share_their_automaton():
+    first, second = StopChecker(["ab", "b"]), StopChecker(["ab", "b"])
+    assert first._automaton is second._automaton
+    assert first.push("a", 1) == ("", None)
+    assert second.push("xb", 1) == ("x", "b")
+    assert first.push("b", 2) == ("", "ab")
+
+
 def test_long_repetitive_stop_strings_cost_no_more_a_character():
     checker = StopChecker(["a" * 2000 + "b"] * 64)
     start = time.perf_counter()

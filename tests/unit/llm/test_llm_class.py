@@ -116,6 +116,8 @@ def test_B01_prompt_that_does_not_fit_is_a_value_error(make_llm):
         ("top_p", 0), ("top_p", 7), ("min_p", 2), ("top_k", -3), ("frequency_penalty", 100),
         ("presence_penalty", -9), ("repetition_penalty", 0), ("n", 0), ("max_tokens", -1),
         ("max_tokens", 0), ("logprobs", -2), ("temperature", -1), ("temperature", "0.5"),
+        ("repetition_penalty", 1e-300), ("stop", ["a"] * 65), ("stop", "a" * 20_001),
+        ("bad_words", ["a"] * 1025), ("bad_words", ["a" * 10_000, "b" * 10_001]),
     ],
 )  # fmt: skip
 def test_B79_values_out_of_range_are_refused_with_their_name(field, value):

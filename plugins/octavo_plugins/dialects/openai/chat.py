@@ -55,7 +55,10 @@ class ChatApi:
     async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
         """Answer one request."""
         raw = await request.body()
-        decoded = decode_body(raw, ChatBody, is_strict=self._context.settings.strict_fields)
+        is_strict = self._context.settings.strict_fields
+        decoded = await in_thread_if_long(
+            len(raw), lambda: decode_body(raw, ChatBody, is_strict=is_strict)
+        )
         body = decoded.body
         model = self._context.model(body.model)
         identity = self._identities.next(body, model.name)
@@ -74,6 +77,13 @@ class ChatApi:
         params = chat_params(body, model.preprocessor.default_sampling_params())
         if not body.messages:
             raise RequestError("messages is empty: there is nothing to answer", param="messages")
+        if len(body.messages) > model.max_model_len:  # each takes at least a token, if not more
+            raise RequestError(
+                f"This model's maximum context length is {model.max_model_len} tokens. "
+                f"However, your messages are {len(body.messages)}.",
+                "send fewer messages",
+                param="messages",
+            )
         text = await in_thread_if_long(num_bytes, lambda: _render(body, model))
         call = Call(
             request_id=identity.call_id,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.errors import RequestError
 from octavo.frontend.preprocess import Call
 from octavo.sampling_params import RequestOutputKind
-from octavo.serving.generation import start_generation
+from octavo.serving.generation import in_thread_if_long, start_generation
 from octavo.serving.streaming import EventStream, event, until_disconnect
 from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.bodies import CompletionBody, decode_body
@@ -46,7 +46,10 @@ class CompletionApi:
     async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
         """Answer one request."""
         raw = await request.body()
-        decoded = decode_body(raw, CompletionBody, is_strict=self._context.settings.strict_fields)
+        is_strict = self._context.settings.strict_fields
+        decoded = await in_thread_if_long(
+            len(raw), lambda: decode_body(raw, CompletionBody, is_strict=is_strict)
+        )
         body = decoded.body
         model = self._context.model(body.model)
         identity = self._identities.next(body, model.name)
