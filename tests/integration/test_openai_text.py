@@ -168,18 +168,6 @@ def test_B121_five_requests_that_wait_are_dropped_at_once(server):
     assert server.metrics()["prompt_tokens_total"] == before + 10
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_B119_twenty_clients_that_leave(server, stream):
-    """After each the engine is idle soon, and makes no more tokens."""
-    endless = {"max_tokens": 3000, "ignore_eos": True, "stream": stream}
-    for _ in range(20):
-        server.send_and_leave(CHAT, body_of(CHAT, "go on", **endless), after_s=0.02)
-        assert server.until(server.is_idle) < 1
-    before = server.metrics()["generation_tokens_total"]
-    assert whole(server, CHAT, "abc")[0] == "abc"
-    assert server.metrics()["generation_tokens_total"] == before + 4
-
-
 @both_paths
 def test_B154_limits_hold_before_anything_is_allocated(server, path):
     """Whatever the prompt's length: refused by name, the servers' memory as before."""

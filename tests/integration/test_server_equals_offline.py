@@ -212,6 +212,17 @@ def test_B103_a_request_that_never_fits_is_refused_and_the_others_are_served(ser
     assert [answer.json()["usage"]["completion_tokens"] for answer in answers] == [90] * 6
 
 
+def test_B119_clients_that_leave_free_rows_and_blocks(server):
+    server.until(server.is_idle)
+    for round_ in range(20):
+        fields = {"prompt": "go on", "max_tokens": 600, "ignore_eos": True}
+        server.send_and_leave(COMPLETIONS, {**fields, "stream": round_ % 2 == 0}, after_s=0.03)
+        assert server.until(server.is_idle) < 1
+    before = server.metrics()["generation_tokens_total"]
+    assert ids_from(server, "x", seed=1, ignore_eos=True)
+    assert server.metrics()["generation_tokens_total"] == before + 24
+
+
 def test_streamed_text_is_the_whole_text(server):
     for prompt in PROMPTS:
         for fields in ({"temperature": 0}, {"seed": 9}, {"seed": 9, "stop": ["e", "q"]}):

@@ -142,7 +142,7 @@ def test_B98_500_tokens_in_any_chunks_and_blocks(folder, whole_run, num_batched,
 def whole_run(folder):
     """Prompts, what is asked of them, and their tokens when each is alone and in one piece."""
     prompts = [*(random_prompt(5, seed) for seed in range(3)), random_prompt(500)]
-    params = [replace(GREEDY, max_tokens=num) for num in (50, 40, 30, 16)]
+    params = [replace(GREEDY, max_tokens=num) for num in (50, 40, 30, 8)]
     with open_llm(folder, max_num_batched_tokens=1024, enable_prefix_caching=False) as llm:
         outputs = [run(llm, [prompt], p)[0] for prompt, p in zip(prompts, params, strict=True)]
     return prompts, params, [output.outputs[0].token_ids for output in outputs]
