@@ -146,7 +146,8 @@ def _section(name: str, layer: Layer) -> Section:
         problems = []
         for one in error.errors(include_url=False, include_context=False):
             key = str(one["loc"][0])
-            message = one["msg"][:1].lower() + one["msg"][1:]
+            text = one["msg"].removeprefix("Value error, ")
+            message = text[:1].lower() + text[1:]
             given = written[key].value if len(one["loc"]) == 1 else one["input"]
             problems.append((f"invalid value {given!r:.80} ({written[key].where})", message))
     if len(problems) == 1:

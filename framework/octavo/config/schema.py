@@ -13,7 +13,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from octavo.plugin.options import kebab
 
@@ -44,11 +44,19 @@ def _many(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _filled(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse an empty key: every request would match it, also one without a key."""
+    if not all(key.strip() for key in keys):
+        raise ValueError("a key must not be empty; leave the setting out to serve without keys")
+    return keys
+
+
 Amount = Annotated[int, BeforeValidator(_amount)]
 OptionalAmount = Annotated[int | None, BeforeValidator(lambda value: _off(_amount(value)))]
 OptionalFloat = Annotated[float | None, BeforeValidator(_off)]
 OptionalInt = Annotated[int | None, BeforeValidator(_off)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_many)]
+Keys = Annotated[tuple[str, ...], BeforeValidator(_many), AfterValidator(_filled)]
 
 
 def _auto_length(value: Any) -> Any:
@@ -138,7 +146,7 @@ class ServerConfig(Section):
 
     host: str = Field("0.0.0.0", description="address to listen on")  # noqa: S104 - as vLLM does
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 for any free one")
-    api_key: Texts = Field(
+    api_key: Keys = Field(
         (), description="key that clients must send as a bearer token; may be given several times"
     )
     max_body_bytes: Amount = Field(

@@ -42,6 +42,13 @@ def test_defaults_need_no_config(sites):
     assert config.origins == {}
 
 
+@pytest.mark.parametrize("keys", ["", " ", ["secret", ""]])
+def test_an_empty_key_is_refused_since_every_request_would_match_it(sites, keys):
+    with pytest.raises(ConfigError, match=r"\(--api-key\)\n  a key must not be empty"):
+        resolve(flags={"api-key": keys})
+    assert resolve(flags={"api-key": "secret"}).server.api_key == ("secret",)
+
+
 def test_keywords_win_over_flags_and_flags_over_the_file(sites, tmp_path):
     file = tmp_path / "octavo.toml"
     file.write_text("[engine]\nseed = 1\nblock-size = 1\nmax-num-seqs = 1\n")
