@@ -128,6 +128,12 @@ def test_a_hung_step_makes_health_bad_and_a_long_one_does_not():
         assert server.http.get("/health").status_code == 200
 
 
+def test_the_log_says_what_is_loaded_before_it_says_that_it_is_served():
+    with scripted_server_process() as server:
+        loading, serving = server.log.find("loading "), server.log.find(" serves ")
+    assert 0 <= loading < serving
+
+
 # ---------------------------------------------------------------------- the end
 
 

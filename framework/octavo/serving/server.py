@@ -132,6 +132,7 @@ class _Lifecycle:
 
     async def _load(self, client: EngineClient) -> Shell:
         """Load what is on this side while the engine loads; return the application."""
+        _logger.info("loading %s", self._plan.model_names[0])
         texts = asyncio.create_task(asyncio.to_thread(self._plan.load_texts))
         dialects = list(self._plan.load_dialects())
         info, loaded = await _both(client.start(self._plan.process), texts)
