@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import StepCosts
 
 
+#: sums of measured costs are not exact
+_EPSILON_MS = 1e-6
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The engine's budgets. `max_step_ms` None means no limit in time."""
@@ -27,37 +31,52 @@ class Limits:
 class StepBudget:
     """What is left of one step while it is being planned."""
 
-    __slots__ = ("_limits", "_most_tokens", "num_seqs", "num_tokens", "used_tokens")
+    __slots__ = ("_costs", "_limits", "num_seqs", "num_tokens", "used_pairs", "used_tokens")
 
     def __init__(self, limits: Limits, costs: StepCosts) -> None:
         self._limits = limits
-        limit_ms = limits.max_step_ms
-        self._most_tokens = None if limit_ms is None else costs.num_tokens_within(limit_ms)
+        self._costs = costs
+        self.used_pairs = 0
         self.used_tokens = 0
         self.num_seqs = 0
         self.num_tokens = limits.max_num_batched_tokens
 
-    def take(self, num_tokens: int) -> None:
-        """Spend `num_tokens` on one sequence."""
+    def take(self, num_tokens: int, context: int) -> None:
+        """Spend `num_tokens` on one sequence, which has `context` tokens before them."""
         self.num_tokens -= num_tokens
         self.used_tokens += num_tokens
+        self.used_pairs += num_tokens * context
         self.num_seqs += 1
 
-    def give_back(self, num_tokens: int) -> None:
+    def give_back(self, num_tokens: int, context: int) -> None:
         """Undo a `take`."""
         self.num_tokens += num_tokens
         self.used_tokens -= num_tokens
+        self.used_pairs -= num_tokens * context
         self.num_seqs -= 1
 
-    def room_for_chunk(self) -> int:
-        """Return how many prefill tokens still fit, by tokens and by predicted time.
+    def room_for_chunk(self, context: int = 0) -> int:
+        """Return how many prefill tokens still fit after `context`, by tokens and predicted time.
 
         At least one block while the token budget lasts and the step holds no more than one token
         per sequence: prefill goes on, however dear the decodes are (S4).
         """
-        if self._most_tokens is None:
+        limit_ms = self._limits.max_step_ms
+        if limit_ms is None:
             return self.num_tokens
-        room = self._most_tokens - self.used_tokens
+        room = self._most_within(limit_ms, context)
         if self.used_tokens <= self.num_seqs:
             room = max(room, self._limits.block_size)
         return max(0, min(self.num_tokens, room))
+
+    def _most_within(self, limit_ms: float, context: int) -> int:
+        """Return the largest chunk that keeps the step within the limit, by bisection."""
+        low, high = 0, max(0, self.num_tokens)
+        while low < high:
+            middle = (low + high + 1) // 2
+            pairs = self.used_pairs + middle * context
+            if self._costs.predict_ms(self.used_tokens + middle, pairs) <= limit_ms + _EPSILON_MS:
+                low = middle
+            else:
+                high = middle - 1
+        return low

@@ -116,13 +116,13 @@ class SchedulingCore:
                 later.append(request)
         for request in later:
             if request.state is RequestState.RUNNING:
-                num_tokens = self._chunk(request, request.num_wanted, budget)
+                num_tokens = self._chunk(request, request.num_wanted, request.num_scheduled, budget)
                 if num_tokens > 0:
                     self._advance(request, num_tokens, step, budget)
         return self.num_preemptions > num_before
 
-    def _chunk(self, request: Request, wanted: int, budget: StepBudget) -> int:
-        room = min(wanted, budget.room_for_chunk())
+    def _chunk(self, request: Request, wanted: int, context: int, budget: StepBudget) -> int:
+        room = min(wanted, budget.room_for_chunk(context))
         if room <= 1:
             return room
         return max(1, min(room, self.policy.chunk(request, room, self.view)))
@@ -150,9 +150,10 @@ class SchedulingCore:
         """Take the victim's blocks, and its place in this step if it had one."""
         if victim in step.requests:
             index = step.requests.index(victim)
-            budget.give_back(step.plan.advances[index].num_tokens)
+            share = step.plan.advances[index]
+            budget.give_back(share.num_tokens, share.start)
             victim.num_in_flight -= 1
-            victim.num_placeholders -= step.plan.advances[index].is_sampling
+            victim.num_placeholders -= share.is_sampling
             for items in (step.requests, step.epochs, step.plan.advances):
                 del items[index]
         self.running.remove(victim)
@@ -187,7 +188,7 @@ class SchedulingCore:
         request.num_in_flight += 1
         if is_sampling:
             request.num_placeholders += 1
-        budget.take(num_tokens)
+        budget.take(num_tokens, start)
 
     # ------------------------------------------------------------------ admission
 
@@ -211,7 +212,9 @@ class SchedulingCore:
             table = request.table
             if not self.allocator.can_allocate(table, num_known, num_hit_tokens=num_hits):
                 return
-            num_tokens = self._chunk(request, num_known - num_hits, budget)
+            num_tokens = self._chunk(request, num_known - num_hits, num_hits, budget)
+            if num_tokens <= 0:
+                return
             self.allocator.allocate(table, num_hits + num_tokens, num_hit_tokens=num_hits)
             self._start(request, num_hits, step)
             self._put(request, num_tokens, step, budget)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: how many tokens are timed; what this machine does with more goes on in proportion
 SIZES = (1, 16, 128)
+#: attention's share is timed with so many tokens after so many others
+CONTEXT_TOKENS = 16
+CONTEXT = 1024
 #: one size is run until this many seconds or this many runs are reached
 _MAX_SECONDS = 0.12
 _MAX_RUNS = 3
@@ -33,20 +36,37 @@ def measure_costs(runner: ModelRunner, clock: Callable[[], float] = time.perf_co
     runner.run_dummy(1)  # the first touch of weights and buffers is no measure of anything
     points: list[tuple[int, float]] = []
     for size in sizes:
-        taken_ms = _time_ms(runner, size, clock)
+        taken_ms = _time_ms(runner, size, 0, clock)
         if points:
             before, before_ms = points[-1]
             taken_ms = max(taken_ms, before_ms + (size - before) * _LEAST_MS_PER_TOKEN)
         points.append((size, taken_ms))
     if len(points) == 1:  # a context of one token: whatever comes next is dearer
         points.append((points[0][0] + 1, 2 * points[0][1]))
-    return StepCosts(tuple(points))
+    return StepCosts(tuple(points), _per_context_ms(runner, points, most, clock))
 
 
-def _time_ms(runner: ModelRunner, num_tokens: int, clock: Callable[[], float]) -> float:
+def _per_context_ms(
+    runner: ModelRunner,
+    points: list[tuple[int, float]],
+    most: int,
+    clock: Callable[[], float],
+) -> float:
+    """Return what one token costs more for each position before it."""
+    size, plain_ms = next(point for point in points if point[0] >= min(CONTEXT_TOKENS, most))
+    context = min(CONTEXT, runner.shape.max_model_len - size)
+    if context < size:  # too short a context to matter
+        return 0.0
+    taken_ms = _time_ms(runner, size, context, clock)
+    return max(0.0, taken_ms - plain_ms) / (size * context)
+
+
+def _time_ms(
+    runner: ModelRunner, num_tokens: int, context: int, clock: Callable[[], float]
+) -> float:
     times: list[float] = []
     while len(times) < _MAX_RUNS and sum(times) < _MAX_SECONDS:
         start = clock()
-        runner.run_dummy(num_tokens)
+        runner.run_dummy(num_tokens, context)
         times.append(clock() - start)
     return 1000 * median(times)

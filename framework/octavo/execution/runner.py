@@ -110,25 +110,25 @@ class ModelRunner:
             result.errors[indices[i]] = message
 
     @torch.inference_mode()
-    def run_dummy(self, num_tokens: int, num_seqs: int = 1) -> None:
+    def run_dummy(self, num_tokens: int, context: int = 0) -> None:
         """Run the layers over meaningless tokens on the null block, to warm up or to measure.
 
-        `num_tokens` for each of `num_seqs`. No row may be in use; none is touched.
+        One sequence advances by `num_tokens` after `context` others. No row may be in use; none
+        is touched.
         """
         buffers, batch = self.buffers, self.buffers.attention
-        total = num_tokens * num_seqs
-        buffers.token_ids[:total] = 0
-        buffers.positions[:total] = torch.arange(num_tokens).repeat(num_seqs)
-        batch.slots[:total] = buffers.positions[:total] % batch.block_size
-        batch.block_tables[:num_seqs] = 0
-        batch.seq_lens[:num_seqs] = num_tokens
-        batch.query_start[: num_seqs + 1] = torch.arange(num_seqs + 1) * num_tokens
-        buffers.logit_rows[:num_seqs] = batch.query_start[1 : num_seqs + 1] - 1
+        buffers.token_ids[:num_tokens] = 0
+        buffers.positions[:num_tokens] = torch.arange(context, context + num_tokens)
+        batch.slots[:num_tokens] = buffers.positions[:num_tokens] % batch.block_size
+        batch.block_tables[0] = 0
+        batch.seq_lens[0] = context + num_tokens
+        batch.query_start[0], batch.query_start[1] = 0, num_tokens
+        buffers.logit_rows[0] = num_tokens - 1
         for count, value in (
-            (buffers.num_tokens, total),
-            (batch.num_tokens, total),
-            (batch.num_seqs, num_seqs),
-            (buffers.num_rows, num_seqs),
+            (buffers.num_tokens, num_tokens),
+            (batch.num_tokens, num_tokens),
+            (batch.num_seqs, 1),
+            (buffers.num_rows, 1),
         ):
             count.value = value
         self._forward(buffers)

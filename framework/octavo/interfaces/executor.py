@@ -17,30 +17,23 @@ if TYPE_CHECKING:
 class StepCosts:
     """What a step costs by its tokens, measured once at start and then fixed.
 
-    `points` are (tokens, milliseconds), both rising. Between them cost is linear; beyond the last
-    it goes on as between the last two. A short context is assumed.
+    `points` are (tokens, milliseconds), both rising, of steps without context. Between them cost
+    is linear; beyond the last it goes on as between the last two. Attending to earlier positions
+    comes on top: `per_context_ms` for each pair of a token and a position before it.
     """
 
     points: tuple[tuple[int, float], ...]
+    per_context_ms: float = 0.0
 
     @classmethod
     def linear(cls, fixed_ms: float, per_token_ms: float) -> StepCosts:
         """Return costs along one line."""
         return cls(((0, fixed_ms), (1, fixed_ms + per_token_ms)))
 
-    def predict_ms(self, num_tokens: int) -> float:
-        """Return the predicted time of a step of so many tokens."""
+    def predict_ms(self, num_tokens: int, num_pairs: int = 0) -> float:
+        """Return the predicted time of a step of so many tokens, and pairs with their context."""
         start, low_ms, slope_ms = self._segment(num_tokens)
-        return low_ms + (num_tokens - start) * slope_ms
-
-    def num_tokens_within(self, limit_ms: float) -> int:
-        """Return the largest number of tokens that is predicted to take at most `limit_ms`."""
-        for index in range(len(self.points) - 1, -1, -1):
-            start, low_ms = self.points[index]
-            if low_ms <= limit_ms:
-                slope_ms = self._segment(start)[2]
-                return start + int((limit_ms - low_ms) / slope_ms + 1e-6)
-        return 0
+        return low_ms + (num_tokens - start) * slope_ms + num_pairs * self.per_context_ms
 
     def _segment(self, num_tokens: int) -> tuple[int, float, float]:
         """Return where the line starts that holds for `num_tokens`: tokens, ms, ms per token."""

