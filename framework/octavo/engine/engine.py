@@ -64,7 +64,8 @@ class Engine:
     def add(self, source: EngineRequest) -> None:
         """Queue a request.
 
-        Raises `QueueFullError` when too many wait, `RequestError` when it could never run.
+        Raises `QueueFullError` when too many wait, `RequestError` when it could never run, and
+        `RequestFailedError` when the scheduler's policy cannot order it.
         """
         if source.request_id in self._requests:
             raise RequestError(f"request id {source.request_id!r} is in use", param="request_id")
@@ -77,8 +78,8 @@ class Engine:
         self._check_feasible(source)
         request = Request(source, self._num_added)
         self._num_added += 1
-        self._requests[source.request_id] = request
         self.core.add(request)
+        self._requests[source.request_id] = request
 
     def _check_feasible(self, source: EngineRequest) -> None:
         needed = len(source.prompt_token_ids) + source.max_tokens

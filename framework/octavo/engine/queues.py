@@ -5,6 +5,7 @@ Knows requests and the policy's `order`. Does not know budgets or blocks.
 
 from __future__ import annotations
 
+import logging
 from bisect import insort
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -12,23 +13,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from octavo.engine.policy_guard import PolicyGuard
     from octavo.engine.request import Request
-    from octavo.interfaces.scheduler import SchedulerPolicy, SchedulerView
+    from octavo.interfaces.scheduler import SchedulerView
 
+logger = logging.getLogger(__name__)
 _KEY = attrgetter("order_key", "sequence_number")
 
 
 class OrderedQueue:
     """Requests sorted by (policy order, arrival)."""
 
-    def __init__(self, policy: SchedulerPolicy) -> None:
+    def __init__(self, policy: PolicyGuard) -> None:
         self._policy = policy
         self._requests: list[Request] = []
 
     def add(self, request: Request, view: SchedulerView) -> None:
-        """Insert in order."""
+        """Insert in order. Raises RequestFailedError when the policy cannot order the request."""
         request.order_key = self._policy.order(request, view)
-        insort(self._requests, request, key=_KEY)
+        try:
+            insort(self._requests, request, key=_KEY)
+        except TypeError as error:  # keys of two kinds
+            raise self._policy.refusal(error) from error
 
     def remove(self, request: Request) -> None:
         """Take out; raises ValueError if absent."""
@@ -40,7 +46,10 @@ class OrderedQueue:
             return
         for request in self._requests:
             request.order_key = self._policy.order(request, view)
-        self._requests.sort(key=_KEY)
+        try:
+            self._requests.sort(key=_KEY)
+        except TypeError as error:
+            logger.warning("the queue keeps its order: %s", self._policy.refusal(error))
 
     def snapshot(self) -> list[Request]:
         """Return a copy, in order."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.budget import Limits, StepBudget
 from octavo.engine.plan import RowAdvance, RowSpec, RowStart, StepPlan
+from octavo.engine.policy_guard import PolicyGuard
 from octavo.engine.queues import OrderedQueue
 from octavo.engine.request import Request, RequestState
 from octavo.interfaces.scheduler import SchedulerView
@@ -42,13 +43,13 @@ class SchedulingCore:
     def __init__(
         self, policy: SchedulerPolicy, allocator: Allocator, limits: Limits, costs: StepCosts
     ) -> None:
-        self.policy = policy
+        self.policy = PolicyGuard(policy)
         self.allocator = allocator
         self.limits = limits
         self.costs = costs
         self.view = SchedulerView(max_num_seqs=limits.max_num_seqs)
-        self.waiting = OrderedQueue(policy)
-        self.running = OrderedQueue(policy)
+        self.waiting = OrderedQueue(self.policy)
+        self.running = OrderedQueue(self.policy)
         self.num_preemptions = 0
         self.num_queried_tokens = 0
         self.num_hit_tokens = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: how many tokens are timed; what this machine does with more goes on in proportion
 SIZES = (1, 16, 128)
 #: attention's share is timed with so many tokens after so many others
-CONTEXT_TOKENS = 16
+CONTEXT_TOKENS = 128
 CONTEXT = 1024
 #: one size is run until this many seconds or this many runs are reached
 _MAX_SECONDS = 0.12

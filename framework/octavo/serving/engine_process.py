@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.config.resolved import ResolvedConfig
-from octavo.errors import EngineDeadError, OctavoError, RequestError
+from octavo.errors import EngineDeadError, OctavoError, RequestError, RequestFailedError
 from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
 from octavo.serving.logs import configure_logging
@@ -196,7 +196,7 @@ class EngineLoop:
         for request in requests:
             try:
                 self._engine.add(protocol.from_wire(request))
-            except RequestError as error:
+            except (RequestError, RequestFailedError) as error:
                 batch.rejected.append((request.request_id, protocol.error_to_wire(error)))
             else:
                 batch.accepted.append(request.request_id)

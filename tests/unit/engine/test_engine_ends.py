@@ -6,7 +6,7 @@ import pytest
 
 from engines import EngineSetup, make_engine, request, run_all
 from octavo.engine.engine import STALL_S
-from octavo.errors import EngineDeadError, QueueFullError, RequestError
+from octavo.errors import EngineDeadError, QueueFullError, RequestError, RequestFailedError
 from octavo.interfaces.scheduler import RequestView, SchedulerPolicy, SchedulerView
 from stub_executor import expected_output
 
@@ -167,3 +167,54 @@ def test_a_policy_that_admits_nobody_is_asked_again_without_spinning() -> None:
     assert [output.request_id for output in engine.step()] == ["r"]
     assert engine.step() == []
     assert len(naps) == 3
+
+
+class Broken(SchedulerPolicy):
+    """Raises in the methods that it is told to; orders the request `odd` by a text."""
+
+    def __init__(self, *methods: str) -> None:
+        super().__init__()
+        self.methods = methods
+
+    def order(self, request: RequestView, view: SchedulerView) -> object:
+        self._fail("order" if request.request_id == "bad" else "")
+        return "text" if request.request_id == "odd" else request.sequence_number
+
+    def admit(self, request: RequestView, view: SchedulerView) -> bool:
+        return self._fail("admit")
+
+    def victim(self, running: object, view: SchedulerView) -> int:
+        return self._fail("victim")
+
+    def chunk(self, request: RequestView, num_tokens: int, view: SchedulerView) -> int:
+        self._fail("chunk")
+        return num_tokens
+
+    def on_tokens(self, request: RequestView, num_tokens: int, view: SchedulerView) -> None:
+        self._fail("on_tokens")
+
+    def _fail(self, method: str) -> bool:
+        if method in self.methods:
+            raise ZeroDivisionError(method)
+        return True
+
+
+def test_a_policy_that_raises_cannot_hurt_requests(caplog: pytest.LogCaptureFixture) -> None:
+    methods = ("admit", "victim", "chunk", "on_tokens")
+    engine = make_engine(EngineSetup(policy=Broken(*methods), num_blocks=14, max_num_seqs=6))
+    outcomes = run_all(engine, [request(f"r{i}", [i, *range(6)], 20) for i in range(6)])
+    for i in range(6):
+        assert outcomes[f"r{i}"].token_ids == expected_output([i, *range(6)], 20)
+    assert engine.stats().preemptions > 0
+    assert sorted(record.args[1] for record in caplog.records) == sorted(methods)  # once each
+
+
+@pytest.mark.parametrize("bad_id", ["bad", "odd"])
+def test_a_request_that_the_policy_cannot_order_is_refused_alone(bad_id: str) -> None:
+    engine = make_engine(EngineSetup(policy=Broken("order")))
+    engine.add(request("good", PROMPT, 4))
+    with pytest.raises(RequestFailedError, match="the scheduler Broken cannot order this request"):
+        engine.add(request(bad_id, PROMPT, 4))
+    assert [o.request_id for _ in range(4) for o in engine.step()] == ["good"] * 4
+    assert not engine.has_work
+    engine.close()
