@@ -18,7 +18,7 @@ print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
 @pytest.mark.parametrize(
     ("before", "variables", "expected"),
     [
-        ("", {}, "10000 False"),
+        ("", {}, "20000 False"),
         ("", {"GOMP_SPINCOUNT": "7"}, "7 False"),
         ("", {"OMP_WAIT_POLICY": "active"}, "None False"),
         ("import torch", {}, "None True"),  # it has read its variables
