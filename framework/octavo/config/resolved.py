@@ -10,35 +10,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
 
-from octavo.config.schema import EngineConfig, ModelConfig, PluginsConfig, ServerConfig
+from octavo.config.schema import EngineConfig, ModelConfig, PluginsConfig, Section, ServerConfig
 from octavo.errors import ConfigError, UnknownComponentError, did_you_mean
 from octavo.plugin.build import build, load
-from octavo.plugin.options import kebab
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=kebab,
-        populate_by_name=True,
-        protected_namespaces=(),
-    )
-
-
-class ResolvedComponent(_Frozen):
+class ResolvedComponent(Section):
     """One component that is in use: what to import, its options, who provides it, and why."""
 
     kind: str
     name: str
     target: str
     options_target: str | None = None
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     provider: str
     why: str
     requires: tuple[str, ...] = ()
@@ -69,7 +58,7 @@ class ResolvedComponent(_Frozen):
         return build(self, self.options, **context)
 
 
-class ResolvedConfig(_Frozen):
+class ResolvedConfig(Section):
     """The whole configuration after resolution; nothing in it changes any more."""
 
     engine: EngineConfig
@@ -80,7 +69,7 @@ class ResolvedConfig(_Frozen):
     """By kind, for the kinds of which exactly one is in use."""
     active: dict[str, tuple[ResolvedComponent, ...]]
     """By kind, for the kinds of which several may be in use: best first."""
-    origins: dict[str, str] = {}
+    origins: dict[str, str] = Field(default_factory=dict)
     """Where each setting that is not a default was written, by `section.key`."""
     notes: tuple[str, ...] = ()
     """What was accepted without effect; whoever starts the engine prints these."""

@@ -66,7 +66,7 @@ def _auto_length(value: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Base of the sections: frozen, no unknown keys, kebab-case outside Python."""
+    """Base of all config models: frozen, no unknown keys, kebab-case outside Python."""
 
     model_config = ConfigDict(
         frozen=True,

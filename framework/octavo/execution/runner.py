@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from octavo.engine.plan import StepResult
@@ -132,8 +131,3 @@ class ModelRunner:
         ):
             count.value = value
         self._forward(buffers)
-
-    def has_finite_logits(self) -> bool:
-        """Return whether the logits of the last step are all finite (a check after loading)."""
-        num_rows = self.buffers.num_rows.value
-        return bool(np.isfinite(self.buffers.logits[:num_rows].sum(dim=-1).numpy()).all())

@@ -116,6 +116,15 @@ class GgufHeader:
         return value
 
 
+def reasons_no_gguf(path: Path) -> list[str]:
+    """Return why `path` is no GGUF file; none means that it begins like one."""
+    if not path.is_file():
+        return [f"'{path}' is no file"]
+    if not is_gguf(path):
+        return [f"'{path}' does not start like a GGUF file"]
+    return []
+
+
 def is_gguf(path: Path) -> bool:
     """Return whether a file starts like a GGUF file; False if it cannot be read."""
     try:

@@ -15,7 +15,7 @@ import tokenizers
 from octavo.errors import ConfigError
 from octavo.interfaces.tokenizer import TokenizerFormat
 from octavo_plugins.formats.cache_folder import cache_folder, write_atomically
-from octavo_plugins.formats.gguf_header import is_gguf, read_header
+from octavo_plugins.formats.gguf_header import read_header, reasons_no_gguf
 from octavo_plugins.formats.gguf_splits import split_paths
 from octavo_plugins.formats.gguf_vocabulary import find_end_ids, read_named_ids, read_vocabulary
 from octavo_plugins.tokenizers.fast_tokenizer import FastTokenizer, TokenizerFacts
@@ -45,11 +45,7 @@ class GgufTokenizer(TokenizerFormat):
 
     def why_not(self, path: Path) -> list[str]:
         """Return why `path` is no GGUF file."""
-        if not path.is_file():
-            return [f"'{path}' is no file"]
-        if not is_gguf(path):
-            return [f"'{path}' does not start like a GGUF file"]
-        return []
+        return reasons_no_gguf(path)
 
     def load(self, path: Path) -> FastTokenizer:
         """Load the tokenizer, from the cache if it was built before."""

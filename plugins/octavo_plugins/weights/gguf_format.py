@@ -15,7 +15,7 @@ from octavo.interfaces.weights import (
     WeightBlocks,
     WeightsFormat,
 )
-from octavo_plugins.formats.gguf_header import is_gguf
+from octavo_plugins.formats.gguf_header import reasons_no_gguf
 from octavo_plugins.formats.gguf_splits import read_splits
 from octavo_plugins.weights.gguf_config import (
     ARCHITECTURES,
@@ -45,11 +45,7 @@ class GgufFormat(WeightsFormat):
 
     def why_not(self, path: Path) -> list[str]:
         """Return why `path` is no GGUF file."""
-        if not path.is_file():
-            return [f"'{path}' is no file"]
-        if not is_gguf(path):
-            return [f"'{path}' does not start like a GGUF file"]
-        return []
+        return reasons_no_gguf(path)
 
     def open(self, path: Path) -> GgufCheckpoint:
         """Open a model; `path` may be any one of its files."""
