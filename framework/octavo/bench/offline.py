@@ -1,6 +1,7 @@
-"""Times an `LLM`: prefill and decode by number of sequences, and whole workloads.
+"""Times a model: prefill and decode by number of sequences, and whole workloads.
 
-Knows the offline API and random prompts. Does not know the machine's limits or how to print.
+Knows the engine's steps, the offline API and random prompts. Does not know the machine's limits
+or how to print.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
-from functools import partial
+from itertools import count
 from statistics import median
 from typing import TYPE_CHECKING
 
+from octavo.engine.messages import EngineRequest
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from octavo.engine.engine import Engine
     from octavo.llm import LLM
 
 #: ids below this are often special tokens
@@ -25,14 +28,16 @@ _FIRST_ID = 10
 
 @dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """One number of sequences. Rates in tokens a second, over all sequences."""
+    """One number of sequences. `step_ms`: a decode step; rates in tokens a second, of all."""
 
     num_seqs: int
-    prefill_s: float
-    total_s: float
     prefill_rate: float
     decode_rate: float
-    step_ms: float
+
+    @property
+    def step_ms(self) -> float:
+        """Return the mean milliseconds of a decode step."""
+        return 1000 * self.num_seqs / self.decode_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +83,51 @@ def fixed_length(max_tokens: int) -> SamplingParams:
     return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
 
 
-def time_latency(
-    llm: LLM, prompts: PromptMaker, num_seqs: int, lengths: tuple[int, int], num_iters: int
-) -> LatencyRow:
-    """Time `num_iters` runs of equal sequences; medians. `lengths` are prompt and output."""
-    num_prompt, num_output = lengths
-    prefills, totals = [], []
-    for _ in range(num_iters):
-        batch = [prompts.one(num_prompt) for _ in range(num_seqs)]
-        prefills.append(_timed(partial(_generate, llm, batch, fixed_length(1))))
-        batch = [prompts.one(num_prompt) for _ in range(num_seqs)]
-        totals.append(_timed(partial(_generate, llm, batch, fixed_length(num_output))))
-    prefill_s, total_s = median(prefills), median(totals)
-    decode_s = max(1e-9, total_s - prefill_s)
-    return LatencyRow(
-        num_seqs,
-        prefill_s,
-        total_s,
-        num_seqs * num_prompt / prefill_s,
-        num_seqs * (num_output - 1) / decode_s,
-        1000 * decode_s / max(1, num_output - 1),
-    )
+class LatencyTimer:
+    """Times steps of an engine in which equal sequences prefill, and then decode together."""
+
+    def __init__(self, engine: Engine, prompts: PromptMaker) -> None:
+        self._engine = engine
+        self._prompts = prompts
+        self._numbers = count()
+
+    def time(self, num_seqs: int, lengths: tuple[int, int], num_iters: int) -> LatencyRow:
+        """Return the medians of `num_iters` runs. `lengths`: prompt tokens, decode steps."""
+        rows = [self._time_once(num_seqs, *lengths) for _ in range(num_iters)]
+        return LatencyRow(
+            num_seqs,
+            median(row.prefill_rate for row in rows),
+            median(row.decode_rate for row in rows),
+        )
+
+    def _time_once(self, num_seqs: int, num_prompt: int, num_steps: int) -> LatencyRow:
+        """Prefill until every sequence has its first token, then time steps that advance all.
+
+        What those who were first decode beside the prefill of the others counts as prefill.
+        """
+        engine, size = self._engine, self._engine.core.limits.max_num_batched_tokens
+        num_tokens = num_steps + 2 + num_seqs * (num_prompt + num_seqs) // size
+        ids = [f"bench-{next(self._numbers)}" for _ in range(num_seqs)]
+        for request_id in ids:
+            prompt = self._prompts.one(num_prompt)["prompt_token_ids"]
+            params = fixed_length(num_tokens)
+            engine.add(EngineRequest(request_id, prompt, params, num_tokens, 0, 0.0))
+        start_s, num_beside = time.perf_counter(), 0
+        waiting = set(ids)
+        while waiting:
+            outputs = engine.step()
+            waiting.difference_update(output.request_id for output in outputs if output.token_ids)
+            num_beside += sum(len(output.token_ids) for output in outputs)
+        first_s = time.perf_counter()
+        num_decoded = 0
+        for _ in range(num_steps):
+            num_decoded += sum(len(output.token_ids) for output in engine.step())
+        end_s = time.perf_counter()
+        engine.abort(ids)
+        num_prefilled = num_seqs * (num_prompt - 1) + num_beside
+        return LatencyRow(
+            num_seqs, num_prefilled / (first_s - start_s), num_decoded / (end_s - first_s)
+        )
 
 
 def time_throughput(
@@ -107,17 +136,11 @@ def time_throughput(
     """Send all requests at once and wait for the last."""
     batch = [prompts.one(num_prompt) for num_prompt, _ in lengths]
     params = [fixed_length(num_output) for _, num_output in lengths]
-    elapsed_s = _timed(lambda: llm.generate(batch, params, use_tqdm=False))
-    return ThroughputResult(
-        len(lengths), sum(p for p, _ in lengths), sum(o for _, o in lengths), elapsed_s
-    )
-
-
-def _generate(llm: LLM, batch: list[dict[str, list[int]]], params: SamplingParams) -> None:
+    start_s = time.perf_counter()
     llm.generate(batch, params, use_tqdm=False)
-
-
-def _timed(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return ThroughputResult(
+        len(lengths),
+        sum(prompt for prompt, _ in lengths),
+        sum(output for _, output in lengths),
+        time.perf_counter() - start_s,
+    )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from octavo.bench.offline import LatencyRow
     from octavo.bench.roofline import Roofline
     from octavo.config.resolved import ResolvedConfig
-    from octavo.llm import LLM
+    from octavo.engine.messages import EngineInfo
 
 ACTIONS = {
     "latency": "prefill and decode rates by number of sequences",
@@ -28,6 +28,7 @@ ACTIONS = {
     "overhead": "what the engine costs beside the model, in microseconds a step",
     "kv-waste": "the share of allocated KV slots that hold nothing, by allocator",
 }
+_OF_MODEL = ("latency", "throughput")
 #: peers are measured without it, so that equal prompts do not help
 _NO_CACHE = {"enable_prefix_caching": False}
 
@@ -56,11 +57,11 @@ def run(args: argparse.Namespace) -> int:
     for name in ("input_len", "output_len", "num_iters", "num_prompts"):
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
-    if args.action in {"overhead", "kv-waste"}:
-        config = resolve_arguments(args)
-        report = _overhead(args, config) if args.action == "overhead" else _kv_waste(args, config)
-    else:
-        report = _with_model(args)
+    overrides: dict[str, Any] = dict(_NO_CACHE) if args.action in _OF_MODEL else {}
+    if args.action == "latency":
+        # steps are not bounded in time: nobody reads these tokens one by one
+        overrides |= {"max_num_seqs": max(_sizes(args)), "max_step_ms": None}
+    report: dict[str, Any] = _MEASURES[args.action](args, resolve_arguments(args, **overrides))
     if args.json:
         print(json.dumps(report, indent=2))
     else:
@@ -109,71 +110,64 @@ def _kv_waste(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any
 
     rows = []
     for name in dict.fromkeys([config.chosen["allocator"].name, "paged", "contiguous"]):
-        one = config.model_copy(
-            update={"chosen": {**config.chosen, "allocator": _allocator(resolve, name)}}
-        )
+        allocator = resolve(overrides={"allocator": name}).chosen["allocator"]
+        one = config.model_copy(update={"chosen": {**config.chosen, "allocator": allocator}})
         waste = kv_waste(one, args.num_prompts)
         rows.append({"allocator": name, "wasted": f"{waste:.2%}"})
     title = f"KV slots allocated and unused, block size {config.engine.block_size}"
     return {"machine": _machine(config), "title": title, "rows": rows}
 
 
-def _allocator(resolve: Any, name: str) -> Any:
-    return resolve(overrides={"allocator": name}).chosen["allocator"]
-
-
-def _with_model(args: argparse.Namespace) -> dict[str, Any]:
+def _throughput(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
     from octavo.bench.offline import PromptMaker, time_throughput
     from octavo.bench.roofline import measure_roofline
     from octavo.llm import LLM
 
-    sizes = _sizes(args)
-    overrides: dict[str, Any] = dict(_NO_CACHE)
-    if args.action == "latency":
-        overrides["max_num_seqs"] = max(sizes)
-    config = resolve_arguments(args, **overrides)
     with LLM.from_config(config) as llm:
-        limits = measure_roofline()
         prompts = PromptMaker(llm.engine_info.vocab_size)
-        report: dict[str, Any] = {
-            "machine": {**_machine(config), **asdict(limits)},
-            "model": config.model.name,
-        }
-        if args.action == "latency":
-            report["title"] = f"{args.input_len} tokens in, {args.output_len} out"
-            report["rows"] = _latency(args, llm, sizes, limits)
-            return report
         lengths = [(args.input_len, args.output_len)] * args.num_prompts
         if args.sharegpt_like:
             lengths = prompts.sharegpt_lengths(args.num_prompts)
         result = time_throughput(llm, prompts, lengths)
-        report["title"] = f"{args.num_prompts} requests at once"
-        report["rows"] = [
+    return {
+        "machine": {**_machine(config), **asdict(measure_roofline())},
+        "model": config.model.name,
+        "title": f"{args.num_prompts} requests at once",
+        "rows": [
             {
                 "seconds": round(result.elapsed_s, 2),
                 "requests/s": round(result.num_requests / result.elapsed_s, 2),
                 "output tok/s": round(result.output_rate, 1),
                 "total tok/s": round(result.total_rate, 1),
             }
-        ]
-        return report
+        ],
+    }
 
 
-def _latency(
-    args: argparse.Namespace, llm: LLM, sizes: list[int], limits: Roofline
-) -> list[dict[str, Any]]:
-    from octavo.bench.offline import PromptMaker, time_latency
+def _latency(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
+    from octavo.bench.offline import LatencyTimer, PromptMaker
+    from octavo.bench.roofline import measure_roofline
+    from octavo.local_model import open_model
 
-    prompts = PromptMaker(llm.engine_info.vocab_size)
-    time_latency(llm, prompts, 1, (8, 8), 1)  # first touch of everything
-    lengths = (args.input_len, args.output_len)
-    rows = [time_latency(llm, prompts, size, lengths, args.num_iters) for size in sizes]
-    return [_latency_row(row, llm, limits) for row in rows]
+    engine = open_model(config).engine
+    try:
+        limits = measure_roofline()
+        timer = LatencyTimer(engine, PromptMaker(engine.info.vocab_size))
+        timer.time(1, (8, 8), 1)  # first touch of everything
+        lengths = (args.input_len, args.output_len)
+        rows = [timer.time(size, lengths, args.num_iters) for size in _sizes(args)]
+    finally:
+        engine.close()
+    return {
+        "machine": {**_machine(config), **asdict(limits)},
+        "model": config.model.name,
+        "title": f"{args.input_len} tokens in, {args.output_len} decode steps",
+        "rows": [_latency_row(row, engine.info, limits) for row in rows],
+    }
 
 
-def _latency_row(row: LatencyRow, llm: LLM, limits: Roofline) -> dict[str, Any]:
+def _latency_row(row: LatencyRow, facts: EngineInfo, limits: Roofline) -> dict[str, Any]:
     """Return rates, and the decode step's shares: bytes of the file read, multiplications done."""
-    facts = llm.engine_info
     read_rate = facts.weight_bytes / (row.step_ms / 1000) / 1e9
     flops = 2 * facts.num_multiplied_weights
     return {
@@ -185,6 +179,14 @@ def _latency_row(row: LatencyRow, llm: LLM, limits: Roofline) -> dict[str, Any]:
         "of gemm, decode": f"{flops * row.decode_rate / 1e9 / limits.gemm_gflop_per_s:.0%}",
         "of gemm, prefill": f"{flops * row.prefill_rate / 1e9 / limits.gemm_gflop_per_s:.0%}",
     }
+
+
+_MEASURES = {
+    "latency": _latency,
+    "throughput": _throughput,
+    "overhead": _overhead,
+    "kv-waste": _kv_waste,
+}
 
 
 def _print_report(report: dict[str, Any]) -> None:
