@@ -16,6 +16,8 @@
     |   +-- ModelLoadError          the files are there but wrong: truncated, unknown, inconsistent
     +-- CapacityError               a model, a context or a batch does not fit the memory there is
     +-- RequestError                one request is wrong; `.param` names its field (HTTP 400)
+    |   +-- GrammarError            the form it asks for cannot be compiled, or not be held to
+    |   +-- AdapterError            the adapter it names cannot be read, or does not fit the model
     |   +-- RequestNotFoundError    the request, model or adapter it names is not there (HTTP 404)
     |   +-- QueueFullError          too many requests wait; try later (HTTP 503)
     +-- EngineError
@@ -38,12 +40,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "AdapterError",
     "CapacityError",
     "ComponentConflictError",
     "ConfigError",
     "ConfigFileError",
     "EngineDeadError",
     "EngineError",
+    "GrammarError",
     "InvalidComponentError",
     "ModelError",
     "ModelLoadError",
@@ -165,6 +169,14 @@ class RequestNotFoundError(RequestError):
     """A request names something that is not there: a model, an adapter, another request."""
 
     http_status = 404
+
+
+class GrammarError(RequestError):
+    """The form that a request asks for cannot be compiled, or cannot be held to."""
+
+
+class AdapterError(RequestError):
+    """The adapter that a request names cannot be read, or does not fit the model."""
 
 
 class QueueFullError(RequestError):

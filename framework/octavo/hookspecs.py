@@ -31,14 +31,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from octavo.interfaces.adapter import AdapterFormat
     from octavo.interfaces.allocator import Allocator
     from octavo.interfaces.architecture import Architecture
     from octavo.interfaces.attention import Attention
     from octavo.interfaces.dialect import Dialect
     from octavo.interfaces.eviction import Eviction
     from octavo.interfaces.executor import Executor
+    from octavo.interfaces.grammar import GrammarBackend
     from octavo.interfaces.ops import OpSet
     from octavo.interfaces.platform import Platform
+    from octavo.interfaces.proposer import EngineProposer, ExecutorProposer
     from octavo.interfaces.sampler import SamplerStage
     from octavo.interfaces.scheduler import SchedulerPolicy
     from octavo.interfaces.source import ModelSource
@@ -82,6 +85,18 @@ class OctavoSpecs:
 
     def octavo_sampler_stages(self) -> Iterable[Component[SamplerStage]]:
         """Declare sampler stages: one small step each between logits and token."""
+        return ()
+
+    def octavo_proposers(self) -> Iterable[Component[EngineProposer | ExecutorProposer]]:
+        """Declare proposers: draft tokens, which the model then verifies all at once."""
+        return ()
+
+    def octavo_grammars(self) -> Iterable[Component[GrammarBackend]]:
+        """Declare grammar back ends: which tokens may come next in a text of a given form."""
+        return ()
+
+    def octavo_adapters(self) -> Iterable[Component[AdapterFormat]]:
+        """Declare file formats of adapters: small changes to weights, per request."""
         return ()
 
     def octavo_architectures(self) -> Iterable[Component[Architecture]]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from octavo.execution.buffers import StepCapacity, allocate_caches, make_buffers
+from octavo.execution.buffers import StepCapacity, make_buffers
+from octavo.execution.cache_layout import CacheLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,32 +28,36 @@ class HandRunner:
     ) -> None:
         self.architecture = architecture
         self.capacity = capacity
-        num_blocks = 1 + capacity.max_seqs * capacity.max_blocks
-        caches = allocate_caches(architecture, num_blocks, capacity.block_size)
+        layout = CacheLayout.of(architecture.cache_specs())
+        num_used = len(layout.groups) * capacity.max_seqs * capacity.max_blocks
         architecture.prepare(capacity.max_tokens, capacity.max_rows, capacity.max_positions)
-        self.step_buffers = make_buffers(architecture, capacity, caches)
+        self.step_buffers = make_buffers(architecture, capacity, layout, num_used + 1)
         generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(num_blocks - 1, generator=generator) + 1
-        self.tables = order.view(capacity.max_seqs, capacity.max_blocks).to(torch.int32)
+        order = torch.randperm(num_used, generator=generator) + 1
+        shape = len(layout.groups), capacity.max_seqs, capacity.max_blocks
+        self.tables = order.view(shape).to(torch.int32)
         self.lengths = [0] * capacity.max_seqs
 
     def fill(self, chunks: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Write a step into the buffers: for each (sequence, its next tokens)."""
         step, batch = self.step_buffers, self.step_buffers.attention
-        batch.block_tables.zero_()
+        for group in step.groups:
+            group.block_tables.zero_()
         start = 0
         for row, (seq, tokens) in enumerate(chunks):
             end, done = start + len(tokens), self.lengths[seq]
             positions = torch.arange(done, done + len(tokens))
             step.token_ids[start:end] = torch.tensor(tokens)
             step.positions[start:end] = positions
-            blocks = self.tables[seq, positions // batch.block_size]
-            batch.slots[start:end] = blocks * batch.block_size + positions % batch.block_size
+            for group, tables in zip(step.groups, self.tables, strict=True):
+                blocks = tables[seq, positions // batch.block_size]
+                group.slots[start:end] = blocks * batch.block_size + positions % batch.block_size
             batch.query_start[row], batch.query_start[row + 1] = start, end
             self.lengths[seq] = done + len(tokens)
             batch.seq_lens[row] = self.lengths[seq]
             used = -(-self.lengths[seq] // batch.block_size)
-            batch.block_tables[row, :used] = self.tables[seq, :used]
+            for group, tables in zip(step.groups, self.tables, strict=True):
+                group.block_tables[row, :used] = tables[seq, :used]
             start = end
         step.logit_rows[:start] = torch.arange(start)
         step.num_tokens.value = step.num_rows.value = start

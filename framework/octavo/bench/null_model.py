@@ -11,6 +11,7 @@ import numpy as np
 
 from octavo.engine.build import build_engine
 from octavo.execution.buffers import StepCapacity, make_buffers
+from octavo.execution.cache_layout import CacheLayout
 from octavo.execution.runner import ModelRunner, RunnerShape
 from octavo.interfaces.executor import DoneStep, Executor, ExecutorFacts, StepCosts
 from octavo.interfaces.sampler import SamplingOutputs
@@ -71,7 +72,9 @@ class NullExecutor(Executor):
             shape.max_blocks_per_seq,
             shape.block_size,
         )
-        self._runner = ModelRunner(model, make_buffers(model, capacity, []), (), shape)
+        self._runner = ModelRunner(
+            model, make_buffers(model, capacity, CacheLayout.of(()), 1), (), shape
+        )
         self._shape = shape
 
     def start(self, config: Any) -> ExecutorFacts:

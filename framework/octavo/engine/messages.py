@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.sampling_params import SamplingParams  # noqa: TC001 - msgspec reads annotations
+from octavo.interfaces.adapter import AdapterUse  # noqa: TC001 - msgspec reads annotations
+from octavo.interfaces.grammar import GrammarSpec  # noqa: TC001 - as above
+from octavo.sampling_params import SamplingParams  # noqa: TC001 - as above
 
 
 @dataclass(slots=True)
@@ -38,7 +40,8 @@ class EngineRequest:
     eos_token_ids: tuple[int, ...] = ()
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     cache_salt: str | None = None
-    adapter: str | None = None
+    grammar: GrammarSpec | None = None
+    adapters: tuple[AdapterUse, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from octavo.engine.messages import TokenLogprobs
+    from octavo.interfaces.adapter import AdapterUse
+    from octavo.interfaces.grammar import GrammarSpec
     from octavo.sampling_params import SamplingParams
 
 
@@ -20,6 +22,8 @@ class RowSpec:
     num_prompt_tokens: int
     eos_token_ids: tuple[int, ...] = ()
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    grammar: GrammarSpec | None = None
+    adapters: tuple[AdapterUse, ...] = ()
 
 
 @dataclass(slots=True)

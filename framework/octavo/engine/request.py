@@ -47,7 +47,7 @@ class Request:
         self.num_prompt_tokens = len(source.prompt_token_ids)
         self.max_tokens = source.max_tokens
         self.token_ids: list[int] = list(source.prompt_token_ids)
-        self.table = BlockTable(extra=(source.cache_salt, source.adapter))
+        self.table = BlockTable(extra=(source.cache_salt, ()))
         self.state = RequestState.WAITING
         self.held_by: set[str] = set()
         self.order_key: Any = None

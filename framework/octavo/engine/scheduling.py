@@ -268,6 +268,8 @@ class SchedulingCore:
             request.num_prompt_tokens,
             source.eos_token_ids,
             source.bad_words_ids,
+            source.grammar,
+            source.adapters,
         )
         step.plan.starts.append(
             RowStart(request.row, request.request_id, list(request.token_ids), spec)

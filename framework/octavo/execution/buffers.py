@@ -5,8 +5,8 @@ Knows capacities. Does not know which requests are in a step, nor what the numbe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +15,7 @@ from octavo.interfaces.attention import AttentionBatch
 from octavo.interfaces.ops import Count
 
 if TYPE_CHECKING:
+    from octavo.execution.cache_layout import CacheLayout
     from octavo.interfaces.architecture import Architecture
 
 
@@ -35,17 +36,17 @@ class StepCapacity:
 
 
 def make_buffers(
-    architecture: Architecture, capacity: StepCapacity, caches: list[Any]
+    architecture: Architecture, capacity: StepCapacity, layout: CacheLayout, num_blocks: int
 ) -> StepBuffers:
-    """Return the buffers of a step, all zero, for a model and its layers' caches.
+    """Return the buffers of a step, all zero, and the caches of the model's layers.
 
     Zero is safe everywhere: token 0 at position 0 is valid, and block 0 is the null block. The
-    tokens' positions and their number are shared with the attention batch, not copied.
+    groups of layers share everything but tables and slots; `num_blocks` counts the null block.
     """
     num_tokens = Count()
     positions = torch.zeros(capacity.max_tokens, dtype=torch.int64)
     dtype: torch.dtype = getattr(torch, architecture.ops.activation_dtype)
-    batch = AttentionBatch(
+    first = AttentionBatch(
         num_seqs=Count(),
         num_tokens=num_tokens,
         query_start=torch.zeros(capacity.max_seqs + 1, dtype=torch.int64),
@@ -55,6 +56,16 @@ def make_buffers(
         slots=torch.zeros(capacity.max_tokens, dtype=torch.int64),
         block_size=capacity.block_size,
     )
+    others = [
+        replace(
+            first,
+            block_tables=torch.zeros_like(first.block_tables),
+            slots=torch.zeros_like(first.slots),
+        )
+        for _ in layout.groups[1:]
+    ]
+    groups = [first, *others]
+    batches = [groups[group] for group in layout.group_of]
     return StepBuffers(
         num_tokens=num_tokens,
         num_rows=Count(),
@@ -63,18 +74,7 @@ def make_buffers(
         hidden=torch.zeros(capacity.max_tokens, architecture.hidden_size, dtype=dtype),
         logit_rows=torch.zeros(capacity.max_rows, dtype=torch.int64),
         logits=torch.zeros(capacity.max_rows, architecture.vocab_size, dtype=dtype),
-        attention=batch,
-        caches=caches,
+        groups=groups,
+        batches=batches,
+        caches=layout.allocate(architecture.attention, num_blocks, batches),
     )
-
-
-def allocate_caches(architecture: Architecture, num_blocks: int, block_size: int) -> list[Any]:
-    """Return the caches of all layers, `num_blocks` blocks each, the null block included."""
-    attention = architecture.attention
-    return [attention.allocate(spec, num_blocks, block_size) for spec in architecture.cache_specs()]
-
-
-def cache_bytes_per_block(architecture: Architecture, block_size: int) -> int:
-    """Return the bytes that one block takes in all layers together."""
-    attention = architecture.attention
-    return sum(attention.bytes_per_block(spec, block_size) for spec in architecture.cache_specs())

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from octavo.errors import CapacityError, ModelLoadError, did_you_mean
 from octavo.execution.buffers import (
     StepCapacity,
-    allocate_caches,
-    cache_bytes_per_block,
     make_buffers,
 )
+from octavo.execution.cache_layout import CacheLayout
 from octavo.execution.loader import load_parameters
 from octavo.execution.memory import KVDemand, num_blocks_for
 from octavo.execution.runner import ModelRunner, RunnerShape, WeightFacts
@@ -43,7 +42,8 @@ def load_runner(
         weight_facts = weight_facts_of(architecture, checkpoint)
     finally:
         checkpoint.close()
-    shape = runner_shape(config, architecture, platform.available_bytes())
+    layout = CacheLayout.of(architecture.cache_specs())
+    shape = runner_shape(config, architecture, layout, platform.available_bytes())
     architecture.prepare(shape.max_num_tokens, shape.max_num_seqs, shape.max_model_len)
     capacity = StepCapacity(
         max_tokens=shape.max_num_tokens,
@@ -52,8 +52,7 @@ def load_runner(
         max_blocks=shape.max_blocks_per_seq,
         block_size=shape.block_size,
     )
-    caches = allocate_caches(architecture, shape.num_blocks, shape.block_size)
-    buffers = make_buffers(architecture, capacity, caches)
+    buffers = make_buffers(architecture, capacity, layout, shape.num_blocks)
     stages = tuple(config.build_all("sampler-stage").values())
     runner = ModelRunner(architecture, buffers, stages, shape)
     runner.weight_facts = weight_facts
@@ -103,7 +102,7 @@ def build_architecture(config: ResolvedConfig, checkpoint: Checkpoint) -> Archit
 
 
 def runner_shape(
-    config: ResolvedConfig, architecture: Architecture, available_bytes: int
+    config: ResolvedConfig, architecture: Architecture, layout: CacheLayout, available_bytes: int
 ) -> RunnerShape:
     """Settle context, blocks and batch from settings, model and memory.
 
@@ -119,7 +118,7 @@ def runner_shape(
         )
     max_model_len = settings.max_model_len or longest
     demand = KVDemand(
-        cache_bytes_per_block(architecture, settings.block_size),
+        layout.bytes_per_block(architecture.attention, settings.block_size),
         settings.block_size,
         max_model_len,
         settings.max_num_seqs,

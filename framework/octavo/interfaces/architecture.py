@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from octavo.interfaces.attention import Attention, AttentionBatch, CacheSpec
+    from octavo.interfaces.attention import Attention, AttentionBatch, CacheSpec, StateSpec
     from octavo.interfaces.ops import Count, OpSet
 
 
@@ -48,6 +48,8 @@ class ParameterSpec:
     sources: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     is_optional: bool = False
+    #: how the sources are split between ranks: by rows (outputs), by columns (inputs), or not
+    split: Literal["none", "rows", "columns"] = "none"
 
 
 @dataclass(slots=True)
@@ -64,8 +66,14 @@ class StepBuffers:
     hidden: Tensor  # [max_tokens, hidden]: the final, normalised hidden states
     logit_rows: Tensor  # int64 [max_rows]
     logits: Tensor  # [max_rows, vocab]
-    attention: AttentionBatch
+    groups: list[AttentionBatch]  # one per group of layers with equal reach
+    batches: list[AttentionBatch]  # one per layer: its group's
     caches: list[Any]  # one per layer
+
+    @property
+    def attention(self) -> AttentionBatch:
+        """Return the batch of the first group: the only one of most models."""
+        return self.groups[0]
 
 
 class Architecture(ABC):
@@ -108,8 +116,8 @@ class Architecture(ABC):
         """Return all parameters. The loader packs them into `self.weights[spec.name]`."""
 
     @abstractmethod
-    def cache_specs(self) -> Sequence[CacheSpec]:
-        """Return what each layer caches per token."""
+    def cache_specs(self) -> Sequence[CacheSpec | StateSpec]:
+        """Return what each layer caches."""
 
     @abstractmethod
     def prepare(self, max_tokens: int, max_rows: int, max_positions: int) -> None:

@@ -17,11 +17,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
-    """What one layer keeps per token."""
+    """What one layer keeps per token.
+
+    `reach`: how many positions before its own a token still reads; None = all. Layers of equal
+    reach share one group of blocks, whose blocks are freed once no token can read them.
+    """
 
     num_kv_heads: int
     head_dim: int
     dtype: str = "float32"
+    reach: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """A layer that keeps one state of a fixed size, however long the sequence.
+
+    A block holds the state as it is after the block's last token so far: it is read by the token
+    that follows and by no other.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def reach(self) -> int:
+        """Return 1: the position before."""
+        return 1
+
+
+@dataclass(slots=True)
+class StateCache:
+    """The states of one layer, by block, and the batch that they are read and written for."""
+
+    states: Tensor  # [num_blocks, *shape]
+    batch: AttentionBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +68,10 @@ class AttentionSpec:
 
 @dataclass(slots=True)
 class AttentionBatch:
-    """The ragged batch of a step, in persistent buffers; live sizes are in the counts.
+    """The ragged batch of a step for one group of layers, in persistent buffers.
+
+    Live sizes are in the counts. Groups share everything but tables, slots and `prepared`; in a
+    group whose layers do not see all positions, blocks that nobody reads any more are 0.
 
     Sequence i owns the flat tokens query_start[i] .. query_start[i + 1]; its last query stands
     at position seq_lens[i] - 1, and block_tables[i] holds its blocks. `prepared` belongs to the

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from octavo.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
     from octavo.engine.plan import StepPlan, StepResult
+    from octavo.interfaces.adapter import AdapterSpec
+    from octavo.interfaces.grammar import GrammarSpec
+
+    #: what requests may need beside the model
+    Resource: TypeAlias = GrammarSpec | AdapterSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +56,21 @@ class StepCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheGroup:
+    """Layers whose tokens read equally far back: `reach` positions before their own; None = all.
+
+    Each request has one block table for each group.
+    """
+
+    reach: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorFacts:
     """What a started executor offers. `num_blocks` counts the null block.
+
+    `groups` are those of the model's layers. `max_drafts`: how many drafts the executor's own
+    proposer makes for one request at most; 0 without one.
 
     `weight_bytes` is what one decode step reads of the weights as they are in the file, and
     `num_multiplied_weights` how many weights each token is multiplied with: for benchmarks.
@@ -59,6 +82,8 @@ class ExecutorFacts:
     costs: StepCosts
     weight_bytes: int = 0
     num_multiplied_weights: int = 0
+    groups: tuple[CacheGroup, ...] = (CacheGroup(),)
+    max_drafts: int = 0
 
 
 class StepHandle(Protocol):
@@ -96,6 +121,8 @@ class Executor(ABC):
     X2  an error of one request (NaN logits, a raising processor) is in `StepResult.errors` and
         leaves the others alone.
     X3  `close` ends everything it started; twice is fine.
+    X4  `prepare` may be called between any two steps and never waits; a request that needs a
+        resource is submitted only once it is there.
     """
 
     def __init__(self, options: Any = None) -> None:
@@ -108,6 +135,23 @@ class Executor(ABC):
     @abstractmethod
     def submit(self, plan: StepPlan) -> StepHandle:
         """Start a step. Two may be in flight."""
+
+    def prepare(self, resource: Resource) -> Future[str]:
+        """Make a grammar or an adapter ready, away from the steps. Returns at once.
+
+        The future yields a text that stands for the content of the resource (a digest), or raises
+        the typed error of the request that brought it. What is ready already is done at once.
+        """
+        kind = type(resource).__name__
+        raise UnsupportedError(f"the executor {type(self).__name__} cannot prepare a {kind}")
+
+    def discard(self, resource: Resource) -> None:
+        """Forget a resource as soon as no running request needs it; unknown ones are ignored."""
+        del resource
+
+    def clock(self) -> Callable[[], float] | None:
+        """Return the engine's clock, in seconds; None for the system's."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

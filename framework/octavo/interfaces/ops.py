@@ -8,15 +8,19 @@ Does not know layers, models or requests.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from octavo.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
+    from octavo.interfaces.attention import StateCache
     from octavo.interfaces.sampler import (
         LogprobInputs,
         LogprobOutputs,
@@ -44,6 +48,58 @@ class Count:
         self.cell[0] = value
 
 
+class Collective(ABC):
+    """What the ranks of a model that is split between processes do together, each with its part.
+
+    Every rank calls the same operations in the same order. Sums are made in the order of the
+    ranks, so that all of them hold the same bits afterwards.
+    """
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def all_reduce(self, x: Tensor) -> None:
+        """Replace x by the sum of all ranks' x, in place."""
+
+    @abstractmethod
+    def all_gather(self, out: Tensor, x: Tensor) -> None:
+        """Set out[r] to rank r's x.  x: [...], out: [size, ...]."""
+
+
+@dataclass(slots=True)
+class AdapterSegment:
+    """The tokens of a step that one adapter changes.
+
+    `slot` is the adapter's number; tokens: int64 [n], flat; scales: float32 [n, 1].
+    """
+
+    slot: int
+    tokens: Tensor
+    scales: Tensor
+
+
+@dataclass(slots=True)
+class AdapterBatch:
+    """Which tokens of a step are changed by which adapters: refilled before each step.
+
+    One object for the life of a model, so that a recorded step reads what holds by then.
+    """
+
+    segments: list[AdapterSegment] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AdapterParts:
+    """All loaded adapters' changes to one packed weight, which may join several matrices.
+
+    `by_slot[s]` lists (a, b, first) of adapter s: the outputs first .. first + len(b) of the
+    weight change by `b @ a`, factors included.  a: [rank, in], b: [out, rank].
+    """
+
+    by_slot: dict[int, list[tuple[Tensor, Tensor, int]]] = field(default_factory=dict)
+
+
 class OpSet(ABC):
     """One implementation of the operations that architectures call.
 
@@ -58,6 +114,8 @@ class OpSet(ABC):
     block_types: frozenset[str] = frozenset()
     #: dtype of activations and of the logits, as torch names it
     activation_dtype: str = "float32"
+    #: set by an executor that splits the model between processes, before anything is packed
+    collective: Collective | None = None
 
     def __init__(self, options: Any = None) -> None:
         self.options = options
@@ -103,6 +161,53 @@ class OpSet(ABC):
     @abstractmethod
     def silu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
         """Set out = silu(gate) * up.  gate_up: [cap, 2 * f] (gate first), out: [cap, f]."""
+
+    def gelu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
+        """Set out = gelu(gate) * up, gelu by tanh.  Shapes as in `silu_mul`."""
+        del out, gate_up, rows
+        raise self.unsupported("gelu_mul")
+
+    def linear_attention(  # noqa: PLR0917 - as `Attention.forward`, and the decays
+        self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, cache: StateCache
+    ) -> None:
+        """Advance a state per head, S = decay * S + k v^T, and read it: out = q S.
+
+        q, k: [cap, heads, d_k]; v, out: [cap, heads, d_v]; decay: [heads]. The state before the
+        first token of a sequence is read from the block of the position before it (zero at
+        position 0); the state at the end of each block, and of the step, is left in its block.
+        """
+        del out, q, k, v, decay, cache
+        raise self.unsupported("linear_attention")
+
+    def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
+        """Add to `out` what the adapters of the batch's tokens change: out += s * b @ (a @ x).
+
+        x: [cap, in], out: [cap, out]. A token's result depends on its own adapters alone.
+        """
+        del out, x, parts, batch
+        raise self.unsupported("adapt")
+
+    def all_reduce(self, x: Tensor, rows: Count) -> None:
+        """Replace the live rows of x by their sums over all ranks; nothing with one rank."""
+        if self.collective is not None:
+            self.collective.all_reduce(x[: rows.value])
+
+    def all_gather(self, out: Tensor, x: Tensor, rows: Count) -> None:
+        """Join the ranks' columns.  x: [cap, n], out: [cap, size * n]; a copy with one rank."""
+        n = rows.value
+        if self.collective is None:
+            out[:n] = x[:n]
+            return
+        parts = x.new_empty(self.collective.size, n, x.shape[1])
+        self.collective.all_gather(parts, x[:n].contiguous())
+        out[:n].view(n, self.collective.size, -1).copy_(parts.transpose(0, 1))
+
+    def unsupported(self, operation: str) -> UnsupportedError:
+        """Return the error for an operation that this op set does not have."""
+        return UnsupportedError(
+            f"the op set {type(self).__name__} has no operation '{operation}'",
+            "choose another with --ops",
+        )
 
     @abstractmethod
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:

@@ -27,7 +27,8 @@ class SamplingRow:
     """What a stage may read of the row it works on.
 
     `output_ids` includes the drafts before this row. `bad_words_ids` are the words of
-    `params.bad_words` as token ids.
+    `params.bad_words` as token ids. `state` is what `new_state` or `advance` of this stage
+    returned last.
     """
 
     params: SamplingParams
@@ -35,14 +36,17 @@ class SamplingRow:
     output_ids: Sequence[int]
     eos_token_ids: Sequence[int] = ()
     bad_words_ids: Sequence[Sequence[int]] = ()
+    state: Any = None
 
 
 class SamplerStage(ABC):
-    """One stage. A pure function of (row, its parameters, history); no state of its own.
+    """One stage. A pure function of (row, its parameters, history, the request's state).
 
     P1  `apply` changes the logits of its row and nothing else.
     P2  an inactive stage changes nothing.
     P3  masked tokens are -inf afterwards and are never drawn.
+    P4  the state of a request is in what `new_state` and `advance` return, never in the stage;
+        neither changes the state it was given, as a draft may be taken back.
     """
 
     #: position in the pipeline: edits of raw logits < 100 <= temperature < 200 <= truncation
@@ -62,6 +66,16 @@ class SamplerStage(ABC):
     @abstractmethod
     def apply(self, logits: Tensor, row: SamplingRow) -> None:
         """Edit logits [vocab] float32 in place."""
+
+    def new_state(self, row: SamplingRow) -> Any:
+        """Return the state of a request before its first token; None when there is none."""
+        del row
+        return None
+
+    def advance(self, row: SamplingRow, logits: Tensor, token_id: int) -> Any:
+        """Return the state after `token_id`, drawn from logits [vocab] that all stages edited."""
+        del logits, token_id
+        return row.state
 
 
 @dataclass(slots=True)
@@ -100,6 +114,8 @@ class SamplingInputs:
     bias: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)  # row, ids, adds
     allowed: list[tuple[int, np.ndarray]] = field(default_factory=list)  # row, ids
     banned: list[tuple[int, np.ndarray]] = field(default_factory=list)  # row, ids
+    #: row, uint32 [ceil(vocab / 32)]: bit t % 32 of word t // 32 allows token t
+    masks: list[tuple[int, np.ndarray]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

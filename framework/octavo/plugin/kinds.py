@@ -48,6 +48,9 @@ _ROWS = (
     Kind(
         "sampler-stage", "octavo_sampler_stages", "one step between logits and token", "all", "set"
     ),
+    Kind("proposer", "octavo_proposers", "which tokens are guessed ahead", "none"),
+    Kind("grammar", "octavo_grammars", "which tokens a required form allows", "llguidance"),
+    Kind("adapter", "octavo_adapters", "how files of adapters are read", "all", "set"),
     Kind("architecture", "octavo_architectures", "a family of models", "all", "set"),
     Kind("weights", "octavo_weights", "how a file format is read", "all", "set"),
     Kind("source", "octavo_sources", "where a model's name leads", "all", "set"),

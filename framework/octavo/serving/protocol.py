@@ -17,6 +17,8 @@ import msgspec
 
 from octavo import errors
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
+from octavo.interfaces.adapter import AdapterUse
+from octavo.interfaces.grammar import GrammarSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class WireRequest(msgspec.Struct, array_like=True, frozen=True):
     eos_token_ids: tuple[int, ...]
     bad_words_ids: tuple[tuple[int, ...], ...]
     cache_salt: str | None
-    adapter: str | None
+    grammar: GrammarSpec | None
+    adapters: tuple[AdapterUse, ...]
     metadata: dict[str, Any]
 
 
@@ -206,7 +209,8 @@ def to_wire(request: EngineRequest) -> WireRequest:
         eos_token_ids=request.eos_token_ids,
         bad_words_ids=request.bad_words_ids,
         cache_salt=request.cache_salt,
-        adapter=request.adapter,
+        grammar=request.grammar,
+        adapters=request.adapters,
         metadata=request.metadata,
     )
 

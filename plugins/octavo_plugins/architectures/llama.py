@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.architecture import ParameterSpec, StepBuffers
-    from octavo.interfaces.attention import Attention
+    from octavo.interfaces.attention import Attention, AttentionBatch
     from octavo.interfaces.ops import Count, OpSet
 
 
@@ -96,8 +96,13 @@ class Llama(Architecture):
     def cache_specs(self) -> Sequence[CacheSpec]:
         """Return what each layer caches: keys and values of its kv heads."""
         shape = self.shape
-        spec = CacheSpec(shape.num_kv_heads, shape.head_dim, self.ops.activation_dtype)
-        return [spec] * shape.num_layers
+        dtype = self.ops.activation_dtype
+        return [
+            CacheSpec(
+                shape.num_kv_heads, shape.head_dim, dtype, None if window is None else window - 1
+            )
+            for window in shape.windows
+        ]
 
     def prepare(self, max_tokens: int, max_rows: int, max_positions: int) -> None:
         """Make the rotary table and the working buffers, and bind each layer to its weights."""
@@ -118,16 +123,17 @@ class Llama(Architecture):
         # that and norming the sum for the next half is one operation. The last of these is the
         # final norm, so the normed stream lives in step.hidden throughout.
         normed = step.hidden
-        self.attention.prepare(step.attention)
+        for batch in step.groups:
+            self.attention.prepare(batch)
         ops.embedding(residual, step.token_ids, self._embedding, rows)
         ops.rms_norm(normed, residual, self._layers[0].input_norm, eps, rows)
-        for layer, cache in zip(self._layers, step.caches, strict=True):
-            self._attend(layer, cache, step)
+        for layer, cache, batch in zip(self._layers, step.caches, step.batches, strict=True):
+            self._attend(layer, cache, batch, step)
             ops.add_rms_norm(normed, residual, delta, layer.post_norm, eps, rows)
             self._transform(layer, normed, rows)
             ops.add_rms_norm(normed, residual, delta, layer.next_norm, eps, rows)
 
-    def _attend(self, layer: Layer, cache: Any, step: StepBuffers) -> None:
+    def _attend(self, layer: Layer, cache: Any, batch: AttentionBatch, step: StepBuffers) -> None:
         """Leave in `delta` what tokens learn from those before them."""
         ops, work, rows = self.ops, self._work, step.num_tokens
         ops.linear(work.qkv, step.hidden, layer.qkv, layer.qkv_bias, rows)
@@ -136,8 +142,8 @@ class Llama(Architecture):
             ops.rms_norm(work.k, work.k, layer.k_norm, self.shape.norm_eps, rows)
         if layer.has_rotary:
             ops.rotary(work.q, work.k, step.positions, self._table, rows)
-        self.attention.write(cache, work.k, work.v, step.attention)
-        self.attention.forward(work.attended, work.q, cache, layer.attention, step.attention)
+        self.attention.write(cache, work.k, work.v, batch)
+        self.attention.forward(work.attended, work.q, cache, layer.attention, batch)
         ops.linear(work.delta, work.attended_flat, layer.output, layer.output_bias, rows)
 
     def _transform(self, layer: Layer, normed: Tensor, rows: Count) -> None:

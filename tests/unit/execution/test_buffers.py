@@ -6,13 +6,10 @@ from unittest import mock
 
 import torch
 
-from octavo.execution.buffers import (
-    StepCapacity,
-    allocate_caches,
-    cache_bytes_per_block,
-    make_buffers,
-)
-from octavo.interfaces.attention import CacheSpec
+from octavo.execution.buffers import StepCapacity, make_buffers
+from octavo.execution.cache_layout import CacheLayout
+from octavo.interfaces.attention import CacheSpec, StateSpec
+from octavo.interfaces.executor import CacheGroup
 from simple_ops import SimpleAttention
 
 CAPACITY = StepCapacity(max_tokens=32, max_rows=6, max_seqs=5, max_blocks=7, block_size=16)
@@ -26,7 +23,7 @@ def architecture() -> mock.Mock:
 
 
 def test_buffers_have_room_for_their_capacity():
-    step = make_buffers(architecture(), CAPACITY, [])
+    step = make_buffers(architecture(), CAPACITY, CacheLayout.of(()), 1)
     batch = step.attention
     assert step.token_ids.shape == step.positions.shape == batch.slots.shape == (32,)
     assert step.hidden.shape == (32, 24)
@@ -40,7 +37,7 @@ def test_buffers_have_room_for_their_capacity():
 
 
 def test_buffers_have_the_dtypes_that_the_interfaces_name():
-    step = make_buffers(architecture(), CAPACITY, [])
+    step = make_buffers(architecture(), CAPACITY, CacheLayout.of(()), 1)
     assert step.hidden.dtype == step.logits.dtype == torch.bfloat16
     assert step.attention.block_tables.dtype == torch.int32
     others = (step.token_ids, step.positions, step.logit_rows, step.attention.query_start)
@@ -48,14 +45,16 @@ def test_buffers_have_the_dtypes_that_the_interfaces_name():
 
 
 def test_positions_and_the_number_of_tokens_are_shared_with_the_attention_batch():
-    step = make_buffers(architecture(), CAPACITY, [])
+    step = make_buffers(architecture(), CAPACITY, CacheLayout.of(()), 1)
     assert step.attention.positions is step.positions
     assert step.attention.num_tokens is step.num_tokens
     assert step.num_tokens is not step.num_rows
 
 
 def test_two_steps_share_nothing():
-    first, second = (make_buffers(architecture(), CAPACITY, []) for _ in range(2))
+    first, second = (
+        make_buffers(architecture(), CAPACITY, CacheLayout.of(()), 1) for _ in range(2)
+    )
     first.token_ids.fill_(1)
     first.num_tokens.value = 3
     assert second.token_ids.sum() == 0
@@ -63,6 +62,33 @@ def test_two_steps_share_nothing():
 
 
 def test_each_layer_gets_a_cache_of_its_own_spec():
-    caches = allocate_caches(architecture(), num_blocks=3, block_size=16)
-    assert [cache.shape for cache in caches] == [(2, 48, 2, 8), (2, 48, 1, 8)]
-    assert cache_bytes_per_block(architecture(), 16) == 2 * 4 * 16 * 8 * (2 + 1)
+    layout = CacheLayout.of([CacheSpec(2, 8), CacheSpec(1, 8)])
+    step = make_buffers(architecture(), CAPACITY, layout, 3)
+    assert [cache.shape for cache in step.caches] == [(2, 48, 2, 8), (2, 48, 1, 8)]
+    assert step.batches == [step.attention, step.attention]
+    assert layout.bytes_per_block(SimpleAttention(), 16) == 2 * 4 * 16 * 8 * (2 + 1)
+
+
+def test_layers_of_equal_reach_share_tables_and_groups_share_memory():
+    full, window = CacheSpec(2, 8), CacheSpec(2, 8, reach=3)
+    state = StateSpec((2, 4))
+    layout = CacheLayout.of([window, full, window, state])
+    assert layout.groups == (CacheGroup(3), CacheGroup(None), CacheGroup(1))
+    assert layout.group_of == (0, 1, 0, 2)
+    assert layout.memory_of == (0, 0, 1, 2)
+    step = make_buffers(architecture(), CAPACITY, layout, 3)
+    assert step.caches[0] is step.caches[1]
+    assert step.caches[0] is not step.caches[2]
+    assert step.caches[3].states.shape == (3, 2, 4)
+    assert step.caches[3].batch is step.groups[2]
+    assert step.groups[0].seq_lens is step.groups[1].seq_lens
+    assert step.groups[0].slots is not step.groups[1].slots
+    assert layout.bytes_per_block(SimpleAttention(), 16) == 2 * (2 * 4 * 16 * 8 * 2) + 4 * 8
+
+
+def test_a_part_of_a_layout_keeps_the_numbers_of_the_whole():
+    layout = CacheLayout.of([CacheSpec(2, 8), CacheSpec(2, 8, reach=3), CacheSpec(1, 8, reach=3)])
+    part = layout.part(1, 3)
+    assert part.groups == layout.groups
+    assert part.group_of == (1, 1)
+    assert part.memory_of == (0, 1)

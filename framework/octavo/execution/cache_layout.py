@@ -1,0 +1,96 @@
+"""Which layers share block tables, and which share memory.
+
+Layers whose tokens read equally far back form a group: they have one block table per request and
+free their blocks together. All groups take their blocks from one pool of ids; as an id belongs
+to one group at a time, the n-th layers of two groups may keep their blocks in the same memory
+when they have the same shape.
+
+Knows what layers cache. Does not know requests, nor how a cache is laid out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from octavo.interfaces.attention import CacheSpec, StateCache, StateSpec
+from octavo.interfaces.executor import CacheGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from octavo.interfaces.attention import Attention, AttentionBatch
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """The layers of a model: what each caches, its group, and the number of its memory."""
+
+    specs: tuple[CacheSpec | StateSpec, ...]
+    groups: tuple[CacheGroup, ...]
+    group_of: tuple[int, ...]
+    memory_of: tuple[int, ...]
+
+    @classmethod
+    def of(cls, specs: Sequence[CacheSpec | StateSpec]) -> CacheLayout:
+        """Group layers in the order of the first of each group; one group without layers."""
+        reaches = list(dict.fromkeys(spec.reach for spec in specs)) or [None]
+        group_of = tuple(reaches.index(spec.reach) for spec in specs)
+        memories: dict[Hashable, int] = {}
+        counts: dict[Hashable, int] = {}
+        memory_of = []
+        for spec, group in zip(specs, group_of, strict=True):
+            shape = _shape(spec)
+            place = counts[shape, group] = counts.get((shape, group), -1) + 1
+            memory_of.append(memories.setdefault((shape, place), len(memories)))
+        groups = tuple(CacheGroup(reach) for reach in reaches)
+        return cls(tuple(specs), groups, group_of, tuple(memory_of))
+
+    def part(self, start: int, stop: int) -> CacheLayout:
+        """Return the layout of some layers alone, with all groups and memories still numbered."""
+        layers = slice(start, stop)
+        return CacheLayout(
+            self.specs[layers], self.groups, self.group_of[layers], self.memory_of[layers]
+        )
+
+    def bytes_per_block(self, attention: Attention, block_size: int) -> int:
+        """Return the bytes that one block takes in all memories together."""
+        by_memory = dict(zip(self.memory_of, self.specs, strict=True))
+        return sum(
+            _state_bytes(spec)
+            if isinstance(spec, StateSpec)
+            else attention.bytes_per_block(spec, block_size)
+            for spec in by_memory.values()
+        )
+
+    def allocate(
+        self, attention: Attention, num_blocks: int, batches: Sequence[AttentionBatch]
+    ) -> list[Any]:
+        """Return the cache of each layer. `batches`: the layer's own, for those with a state."""
+        memories: dict[int, Any] = {}
+        caches = []
+        for spec, memory, batch in zip(self.specs, self.memory_of, batches, strict=True):
+            if isinstance(spec, StateSpec):
+                if memory not in memories:
+                    dtype: torch.dtype = getattr(torch, spec.dtype)
+                    memories[memory] = torch.zeros(num_blocks, *spec.shape, dtype=dtype)
+                caches.append(StateCache(memories[memory], batch))
+                continue
+            if memory not in memories:
+                memories[memory] = attention.allocate(spec, num_blocks, batch.block_size)
+            caches.append(memories[memory])
+        return caches
+
+
+def _shape(spec: CacheSpec | StateSpec) -> Hashable:
+    if isinstance(spec, StateSpec):
+        return ("state", spec.shape, spec.dtype)
+    return ("kv", spec.num_kv_heads, spec.head_dim, spec.dtype)
+
+
+def _state_bytes(spec: StateSpec) -> int:
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    return math.prod(spec.shape) * dtype.itemsize

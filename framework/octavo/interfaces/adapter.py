@@ -1,0 +1,73 @@
+"""The adapter kind: small changes to weights that single requests bring along.
+
+Knows files of adapters and the tensors in them. Does not know layers' implementations, batches
+or HTTP.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """An adapter to be loaded: where it is, under which name."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterUse:
+    """One adapter in a request, multiplied by `scale` beside the adapter's own factor."""
+
+    spec: AdapterSpec
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """The change of one weight [out, in]: `factor * b @ a`."""
+
+    a: Tensor  # [rank, in]
+    b: Tensor  # [out, rank]
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterWeights:
+    """An adapter as it was read.
+
+    `deltas` by the name of the checkpoint tensor that each changes
+    (`model.layers.0.self_attn.q_proj.weight`). `digest` is a hash of everything that matters:
+    equal digests are equal adapters.
+    """
+
+    digest: str
+    deltas: Mapping[str, LowRank] = field(default_factory=dict)
+
+
+class AdapterFormat(ABC):
+    """Reads adapters from files. Loading never runs anything that a file holds.
+
+    R1  what the files ask for and this cannot do (biases, other methods) is refused.
+    """
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options
+
+    @abstractmethod
+    def matches(self, path: Path) -> bool:
+        """Return whether the path looks like an adapter of this format."""
+
+    @abstractmethod
+    def read(self, path: Path) -> AdapterWeights:
+        """Read it. Raises `octavo.errors.AdapterError` naming file and tensor."""

@@ -1,0 +1,94 @@
+"""The grammar kind: which tokens may come next, so that a text has a given form.
+
+Grammars are compiled away from the engine's steps, then one state follows each request. Knows
+token ids and bytes of tokens. Does not know logits, requests or HTTP.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from octavo.interfaces.tokenizer import Tokenizer
+
+GrammarForm = Literal["json_schema", "json_object", "regex", "choice", "lark"]
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSpec:
+    """What a text must look like: plain data, equal specs are one grammar.
+
+    `text` is the JSON text of a schema, a regular expression, a JSON array of choices, or a Lark
+    grammar; empty for `json_object`.
+    """
+
+    form: GrammarForm
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarContext:
+    """What a back end is built with. `vocab_size` is the number of logits."""
+
+    tokenizer: Tokenizer
+    vocab_size: int
+
+
+class GrammarBackend(ABC):
+    """Compiles grammars for one vocabulary. `compile` may be called from any thread.
+
+    G1  a text is complete exactly when the grammar accepts it; every prefix of an accepted text
+        is allowed token by token, however it is tokenised.
+    G2  what cannot be compiled, or not held to, is refused with GrammarError: never ignored.
+    G3  `rollback(n)` after n `advance`s restores the state; two states share nothing.
+    G4  compiling is bounded in time and memory.
+    """
+
+    def __init__(self, options: Any, context: GrammarContext) -> None:
+        self.options = options
+        self.context = context
+
+    @abstractmethod
+    def compile(self, spec: GrammarSpec) -> CompiledGrammar:
+        """Return the compiled grammar. Raises `octavo.errors.GrammarError`, a RequestError."""
+
+
+class CompiledGrammar(ABC):
+    """A grammar, ready to be followed by any number of requests."""
+
+    @abstractmethod
+    def start(self) -> GrammarState:
+        """Return the state before the first token."""
+
+
+class GrammarState(ABC):
+    """Where one text is in its grammar. End-of-sequence tokens are not part of it."""
+
+    @abstractmethod
+    def fill_mask(self, mask: np.ndarray) -> None:
+        """Set the bits of the tokens that may come next, clear all others.
+
+        mask: uint32 [ceil(vocab / 32)]; token t is bit t % 32 of word t // 32. No end-of-sequence
+        token is set: whether the text may end is `is_complete`.
+        """
+
+    @abstractmethod
+    def advance(self, token_id: int) -> bool:
+        """Follow a token. False, and nothing changed, when it may not come next."""
+
+    @abstractmethod
+    def rollback(self, num_tokens: int) -> None:
+        """Undo the last `num_tokens` advances."""
+
+    @abstractmethod
+    def forced(self) -> list[int]:
+        """Return tokens that must come next, possibly none: guesses for drafts, not promises."""
+
+    @property
+    @abstractmethod
+    def is_complete(self) -> bool:
+        """Return whether the text may end here."""

@@ -1,0 +1,29 @@
+"""The stock grammar back ends: declarations only, nothing they name is imported here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.hookspecs import OctavoSpecs
+from octavo.plugin.component import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from octavo.interfaces.grammar import GrammarBackend
+
+
+class Plugin(OctavoSpecs):
+    """Declares the stock grammar back ends."""
+
+    def octavo_grammars(self) -> Iterator[Component[GrammarBackend]]:
+        """Yield llguidance."""
+        yield Component(
+            name="llguidance",
+            target="octavo_plugins.grammars.llguidance_grammar:LLGuidance",
+            summary="JSON schemas, regular expressions, choices and Lark grammars, by llguidance",
+            requires=("llguidance>=1.0",),
+        )
+
+
+plugin = Plugin()

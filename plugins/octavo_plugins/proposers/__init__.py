@@ -1,0 +1,28 @@
+"""The stock proposers: declarations only, nothing they name is imported here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.hookspecs import OctavoSpecs
+from octavo.plugin.component import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from octavo.interfaces.proposer import EngineProposer, ExecutorProposer
+
+
+class Plugin(OctavoSpecs):
+    """Declares the stock proposers."""
+
+    def octavo_proposers(self) -> Iterator[Component[EngineProposer | ExecutorProposer]]:
+        """Yield none."""
+        yield Component(
+            name="none",
+            target="octavo_plugins.proposers.none:NoProposer",
+            summary="guesses nothing: one token a step",
+        )
+
+
+plugin = Plugin()
