@@ -1,4 +1,5 @@
 import json
+from importlib import metadata
 
 import pytest
 
@@ -21,12 +22,13 @@ def test_list_shows_components_and_the_state_of_plugins(sites, run):
     code, out, _ = run("list", "--disable-plugin", "octavo:dialects")
 
     lines = out.splitlines()
+    stock = metadata.distribution("octavo").entry_points.select(group="octavo")
     assert code == 0
     assert lines[0].split() == ["KIND", "NAME", "PROVIDER", "SUMMARY"]
     assert ["scheduler", "steady", "octavo-good", "0.2", "for", "tests"] in map(str.split, lines)
     assert lines[-5:] == [
         "plugins",
-        "  active    octavo 0.1.0 (12 entry points)",
+        f"  active    octavo 0.1.0 ({len(stock) - 1} entry points)",
         "  active    octavo-good 0.2",
         "  disabled  octavo 0.1.0 (dialects): [plugins] disable",
         (

@@ -91,8 +91,8 @@ def test_an_empty_yaml_file_says_nothing(tmp_path):
                 "unknown section 'shceduler' ({path})\n"
                 "  did you mean 'scheduler'?\n"
                 "  sections: engine, model, server, plugins, platform, ops, attention, executor, "
-                "scheduler, allocator, eviction, sampler-stage, proposer, grammar, adapter, architecture, weights, source, "
-                "tokenizer, dialect"
+                "scheduler, allocator, eviction, sampler-stage, proposer, grammar, adapter, "
+                "architecture, weights, source, tokenizer, dialect"
             ),
         ),
         (

@@ -37,6 +37,8 @@ def test_defaults_need_no_config(sites):
         "scheduler": "fcfs",
         "allocator": "paged",
         "eviction": "lru",
+        "proposer": "none",
+        "grammar": "llguidance",
     }
     assert [one.name for one in config.active["source"]] == ["local", "pypi", "hub"]
     assert config.origins == {}

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from octavo import errors
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, TokenLogprobs
+from octavo.interfaces.adapter import AdapterSpec, AdapterUse
+from octavo.interfaces.grammar import GrammarSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.serving import protocol
 
@@ -24,7 +26,8 @@ def everything_set():
     return EngineRequest(
         request_id="r", prompt_token_ids=[1, 2], params=params, max_tokens=9, seed=2**64 - 1,
         arrival_s=1.5, choice=1, priority=-3, eos_token_ids=(4,), bad_words_ids=((1,), (2, 3)),
-        cache_salt="salt", adapter="lora", metadata={"user": "u"},
+        cache_salt="salt", grammar=GrammarSpec("regex", "a+"),
+        adapters=(AdapterUse(AdapterSpec("lora", "/a"), 0.5),), metadata={"user": "u"},
     )  # fmt: skip
 
 
