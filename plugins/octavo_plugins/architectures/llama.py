@@ -9,7 +9,6 @@ live, or what a request is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +27,7 @@ from octavo_plugins.architectures.decoder_weights import (
     build_layer,
     decoder_parameters,
 )
+from octavo_plugins.architectures.decoder_work import Work, make_work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,23 +37,6 @@ if TYPE_CHECKING:
     from octavo.interfaces.architecture import ParameterSpec, StepBuffers
     from octavo.interfaces.attention import Attention, AttentionBatch
     from octavo.interfaces.ops import Count, OpSet
-
-
-@dataclass(slots=True)
-class Work:
-    """The buffers between operations, shared by all layers; q, k and v are views of `qkv`."""
-
-    residual: Tensor  # [max_tokens, hidden]: the stream that every layer adds to
-    delta: Tensor  # [max_tokens, hidden]: what half a layer adds to the stream
-    qkv: Tensor  # [max_tokens, (heads + 2 * kv_heads) * head_dim]
-    q: Tensor  # [max_tokens, heads, head_dim]
-    k: Tensor  # [max_tokens, kv_heads, head_dim]
-    v: Tensor  # [max_tokens, kv_heads, head_dim]
-    attended: Tensor  # [max_tokens, heads, head_dim]
-    attended_flat: Tensor  # the same memory as [max_tokens, heads * head_dim]
-    gate_up: Tensor  # [max_tokens, 2 * intermediate]
-    activated: Tensor  # [max_tokens, intermediate]
-    gathered: Tensor  # [max_rows, hidden]
 
 
 class Llama(Architecture):
@@ -108,9 +91,8 @@ class Llama(Architecture):
         """Make the rotary table and the working buffers, and bind each layer to its weights."""
         shape = self.shape
         self._table = self.ops.rotary_table(shape.rotary, max_positions)
-        self._work = _make_work(
-            shape, getattr(torch, self.ops.activation_dtype), max_tokens, max_rows
-        )
+        dtype: torch.dtype = getattr(torch, self.ops.activation_dtype)
+        self._work = make_work(shape, dtype, max_tokens, max_rows)
         self._layers = [build_layer(shape, self.weights, i) for i in range(shape.num_layers)]
         self._embedding = self.weights[EMBEDDING]
         self._head = self.weights[EMBEDDING if shape.is_tied else HEAD]
@@ -162,27 +144,3 @@ class Llama(Architecture):
         gathered = self._work.gathered
         self.ops.gather_rows(gathered, step.hidden, step.logit_rows, step.num_rows)
         self.project(step.logits, gathered, step.num_rows)
-
-
-def _make_work(shape: DecoderConfig, dtype: torch.dtype, max_tokens: int, max_rows: int) -> Work:
-    def buffer(*size: int) -> Tensor:
-        # zeros, so that a kernel that works in whole tiles of rows never meets a NaN
-        return torch.zeros(size, dtype=dtype)
-
-    heads, kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
-    qkv = buffer(max_tokens, (heads + 2 * kv_heads) * head_dim)
-    by_head = qkv.view(max_tokens, heads + 2 * kv_heads, head_dim)
-    attended = buffer(max_tokens, heads, head_dim)
-    return Work(
-        residual=buffer(max_tokens, shape.hidden_size),
-        delta=buffer(max_tokens, shape.hidden_size),
-        qkv=qkv,
-        q=by_head[:, :heads],
-        k=by_head[:, heads : heads + kv_heads],
-        v=by_head[:, heads + kv_heads :],
-        attended=attended,
-        attended_flat=attended.view(max_tokens, heads * head_dim),
-        gate_up=buffer(max_tokens, 2 * shape.intermediate_size),
-        activated=buffer(max_tokens, shape.intermediate_size),
-        gathered=buffer(max_rows, shape.hidden_size),
-    )
