@@ -1,0 +1,89 @@
+"""What is measured at start is the machine, not who else was at work on it meanwhile."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from octavo.execution.measure import measure_costs
+
+
+class Machine:
+    """A runner and its clock: a step takes what `cost_ms` says, times what `load` says now."""
+
+    def __init__(self, cost_ms, load=lambda now_s: 1.0, max_model_len=4096):
+        self.shape = SimpleNamespace(max_num_tokens=2048, max_model_len=max_model_len)
+        self.now_s = 0.0
+        self.num_runs = 0
+        self._cost_ms = cost_ms
+        self._load = load
+
+    def run_dummy(self, num_tokens, context=0):
+        self.num_runs += 1
+        self.now_s += self._cost_ms(num_tokens, context) * self._load(self.now_s) / 1000
+
+    def measure(self):
+        self.now_s, self.num_runs = 0.0, 0
+        return measure_costs(self, lambda: self.now_s)
+
+
+def cost_ms(num_tokens, context=0):
+    return 5 + 0.5 * num_tokens + num_tokens * context * 1e-4
+
+
+def test_a_quiet_machine_is_measured_as_it_is_and_quickly():
+    machine = Machine(cost_ms)
+
+    costs = machine.measure()
+
+    assert [size for size, _ in costs.points] == [1, 16, 128]
+    for num_tokens in (1, 16, 128, 1000):
+        assert costs.predict_ms(num_tokens) == pytest.approx(cost_ms(num_tokens))
+        assert costs.predict_ms(num_tokens, num_tokens * 900) == pytest.approx(
+            cost_ms(num_tokens, 900)
+        )
+    assert machine.num_runs == 1 + 3 * 4
+    assert machine.now_s < 0.6
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda now_s: 8.0 if now_s < 0.9 else 1.0,  # another start on the machine, just ending
+        lambda now_s: 1.0 if now_s < 0.2 else 8.0,  # ... or just beginning
+        lambda now_s: 8.0 if now_s % 0.4 < 0.25 else 1.0,  # bursts
+    ],
+)
+def test_other_work_on_the_machine_does_not_make_steps_dear_for_good(load):
+    costs = Machine(cost_ms, load).measure()
+
+    for num_tokens in (1, 16, 128, 1000):
+        assert cost_ms(num_tokens) == pytest.approx(costs.predict_ms(num_tokens), rel=0.05)
+
+
+def test_a_size_that_was_always_disturbed_costs_no_more_than_a_longer_one():
+    costs = Machine(lambda n, context: 500 if n == 16 else cost_ms(n, context)).measure()
+
+    assert costs.predict_ms(16) <= costs.predict_ms(128) == pytest.approx(cost_ms(128), rel=1e-3)
+    assert costs.predict_ms(1) == pytest.approx(cost_ms(1))
+
+
+def test_costs_rise_where_no_time_passes_at_all():
+    costs = Machine(lambda _, __: 0.0).measure()
+
+    assert costs.predict_ms(1) < costs.predict_ms(16) < costs.predict_ms(128)
+    assert costs.per_context_ms == 0
+
+
+def test_a_large_model_is_not_measured_for_long():
+    machine = Machine(lambda n, context: 100 * cost_ms(n, context))
+
+    machine.measure()
+
+    assert machine.num_runs == 1 + 4
+
+
+def test_a_context_of_one_token():
+    costs = Machine(cost_ms, max_model_len=1).measure()
+
+    assert costs.predict_ms(1) == pytest.approx(cost_ms(1))
+    assert costs.predict_ms(2) == pytest.approx(2 * cost_ms(1))
