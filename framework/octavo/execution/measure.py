@@ -1,7 +1,8 @@
 """What a step costs on this machine, measured once at start and then fixed.
 
-Other programs can only make a step slower, never faster. So each size is timed in turn, round
-after round (to and fro), and the fastest time counts: a burst of other work hits a round, not a size.
+Other programs can only make a step slower, never faster. So the sizes take turns, round after
+round, to and fro, and the fastest time of each counts: a burst of other work hits a round, not a
+size.
 
 Knows a runner. Does not know budgets or policies: they read `StepCosts`.
 """
