@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.architecture import Architecture
-    from octavo.interfaces.attention import AttentionBatch, AttentionSpec, CacheSpec
-    from octavo.interfaces.ops import Count
+    from octavo.interfaces.attention import AttentionBatch, AttentionSpec, CacheSpec, StateCache
+    from octavo.interfaces.ops import AdapterBatch, AdapterParts, Count
     from octavo.interfaces.sampler import (
         LogprobInputs,
         LogprobOutputs,
@@ -78,6 +78,7 @@ class RecordingOps(OpSet):
         self.record = record
         self.block_types = inner.block_types
         self.activation_dtype = inner.activation_dtype
+        self.collective = inner.collective
 
     def embedding(self, out: Tensor, ids: Tensor, weight: Any, rows: Count) -> None:
         """Recorded."""
@@ -104,6 +105,28 @@ class RecordingOps(OpSet):
     def silu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
         """Recorded."""
         self.record.run(self.inner.silu_mul, out, gate_up, rows)
+
+    def gelu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.gelu_mul, out, gate_up, rows)
+
+    def linear_attention(  # noqa: PLR0917 - the interface's
+        self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, cache: StateCache
+    ) -> None:
+        """Recorded."""
+        self.record.run(self.inner.linear_attention, out, q, k, v, decay, cache)
+
+    def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
+        """Recorded."""
+        self.record.run(self.inner.adapt, out, x, parts, batch)
+
+    def all_reduce(self, x: Tensor, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.all_reduce, x, rows)
+
+    def all_gather(self, out: Tensor, x: Tensor, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.all_gather, out, x, rows)
 
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
         """Recorded."""
