@@ -27,10 +27,15 @@ class AdapterSpec:
 
 @dataclass(frozen=True, slots=True)
 class AdapterUse:
-    """One adapter in a request, multiplied by `scale` beside the adapter's own factor."""
+    """One adapter in a request, multiplied by `scale` beside the adapter's own factor.
+
+    `digest` is what preparing the adapter yielded, set by the engine before the request runs: a
+    request keeps the content that it was prepared with, whatever becomes of the files.
+    """
 
     spec: AdapterSpec
     scale: float = 1.0
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,35 +69,50 @@ class Collective(ABC):
 
 @dataclass(slots=True)
 class AdapterSegment:
-    """The tokens of a step that one adapter changes.
+    """The tokens of a step that one adapter changes, and how strongly.
 
-    `slot` is the adapter's number; tokens: int64 [n], flat; scales: float32 [n, 1].
+    `slot` is the adapter's number; tokens: int64 [n], flat and rising; scales: float32 [n, 1].
+    `first` is the first token where they follow one another, None where others are between them.
     """
 
     slot: int
     tokens: Tensor
     scales: Tensor
+    first: int | None = None
 
 
 @dataclass(slots=True)
 class AdapterBatch:
     """Which tokens of a step are changed by which adapters: refilled before each step.
 
-    One object for the life of a model, so that a recorded step reads what holds by then.
+    One object for the life of a model, so that a recorded step reads what holds by then. A token
+    with several adapters is in one segment of each.
     """
 
     segments: list[AdapterSegment] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class AdapterParts:
-    """All loaded adapters' changes to one packed weight, which may join several matrices.
+@dataclass(frozen=True, slots=True)
+class AdapterPart:
+    """The outputs first .. first + len(b) of a packed weight change by `b @ a`.
 
-    `by_slot[s]` lists (a, b, first) of adapter s: the outputs first .. first + len(b) of the
-    weight change by `b @ a`, factors included.  a: [rank, in], b: [out, rank].
+    Factors are in b already.  a: float32 [rank, in], b: float32 [out, rank].
     """
 
-    by_slot: dict[int, list[tuple[Tensor, Tensor, int]]] = field(default_factory=dict)
+    a: Tensor
+    b: Tensor
+    first: int
+
+
+@dataclass(slots=True)
+class AdapterParts:
+    """All resident adapters' changes to one packed weight.
+
+    `by_slot[s]` is what `OpSet.pack_adapter` made of those of adapter s. Entries come and go
+    between steps; the object stays, so that a recorded step may hold it.
+    """
+
+    by_slot: dict[int, Any] = field(default_factory=dict)
 
 
 class OpSet(ABC):
@@ -131,6 +146,11 @@ class OpSet(ABC):
     @abstractmethod
     def pack_vector(self, blocks: Sequence[WeightBlocks]) -> Tensor:
         """Return vectors (norm weights, biases), concatenated, as float32 [n]."""
+
+    def decode(self, blocks: WeightBlocks) -> WeightBlocks:
+        """Return the same weights as blocks of F32: for parts that begin or end inside a block."""
+        del blocks
+        raise self.unsupported("decode")
 
     @abstractmethod
     def embedding(self, out: Tensor, ids: Tensor, weight: Any, rows: Count) -> None:
@@ -179,10 +199,16 @@ class OpSet(ABC):
         del out, q, k, v, decay, cache
         raise self.unsupported("linear_attention")
 
+    def pack_adapter(self, parts: Sequence[AdapterPart]) -> Any:
+        """Pack one adapter's changes to one packed weight, in rising order of `first`."""
+        del parts
+        raise self.unsupported("adapt")
+
     def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
         """Add to `out` what the adapters of the batch's tokens change: out += s * b @ (a @ x).
 
-        x: [cap, in], out: [cap, out]. A token's result depends on its own adapters alone.
+        x: [cap, in], out: [cap, out]. A token's result depends on its own adapters alone, and a
+        token in no segment keeps its bits.
         """
         del out, x, parts, batch
         raise self.unsupported("adapt")
