@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from octavo.interfaces.architecture import Architecture
     from octavo.interfaces.attention import AttentionBatch, AttentionSpec, CacheSpec, StateCache
-    from octavo.interfaces.ops import AdapterBatch, AdapterParts, Count
+    from octavo.interfaces.ops import AdapterBatch, AdapterPart, AdapterParts, Count
     from octavo.interfaces.sampler import (
         LogprobInputs,
         LogprobOutputs,
@@ -143,6 +143,14 @@ class RecordingOps(OpSet):
     def pack_vector(self, blocks: Sequence[WeightBlocks]) -> Tensor:
         """Handed through."""
         return self.inner.pack_vector(blocks)
+
+    def pack_adapter(self, parts: Sequence[AdapterPart]) -> Any:
+        """Handed through."""
+        return self.inner.pack_adapter(parts)
+
+    def decode(self, blocks: WeightBlocks) -> WeightBlocks:
+        """Handed through."""
+        return self.inner.decode(blocks)
 
     def rotary_table(self, config: Any, max_positions: int) -> Any:
         """Handed through."""

@@ -40,7 +40,7 @@ class AdapterUse:
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """The change of one weight [out, in]: `factor * b @ a`."""
+    """The change of one weight [out, in]: `factor * b @ a`, in float32."""
 
     a: Tensor  # [rank, in]
     b: Tensor  # [out, rank]
@@ -64,14 +64,15 @@ class AdapterFormat(ABC):
     """Reads adapters from files. Loading never runs anything that a file holds.
 
     R1  what the files ask for and this cannot do (biases, other methods) is refused.
+    R2  `read` may be called from any thread; what it returned does not change with the files.
     """
 
     def __init__(self, options: Any = None) -> None:
         self.options = options
 
     @abstractmethod
-    def matches(self, path: Path) -> bool:
-        """Return whether the path looks like an adapter of this format."""
+    def why_not(self, path: Path) -> list[str]:
+        """Return why the path is no adapter of this format; empty when it looks like one."""
 
     @abstractmethod
     def read(self, path: Path) -> AdapterWeights:
