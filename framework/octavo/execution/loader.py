@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelLoadError
+from octavo.execution.sharding import share_of_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ class LoadPlan:
 def load_parameters(
     architecture: Architecture, checkpoint: Checkpoint, progress: Progress | None = None
 ) -> None:
-    """Pack all parameters of an architecture into its `weights`.
+    """Pack all parameters of an architecture into its `weights`; of split ones, this rank's share.
 
     `progress` is told the bytes done after each parameter. Tensors that the architecture does
     not use are one warning, except those that it `ignored`.
@@ -66,7 +67,8 @@ def load_parameters(
     for spec in plan.parameters:
         # blocks are asked for again, not kept: a format that copies holds one parameter at a time
         blocks = [checkpoint.blocks(source) for source in spec.sources]
-        architecture.weights[spec.name] = _pack(architecture.ops, spec, blocks)
+        shares = [share_of_blocks(block, spec.split, architecture.ops) for block in blocks]
+        architecture.weights[spec.name] = _pack(architecture.ops, spec, shares)
         done_bytes += sum(block.num_bytes for block in blocks)
         if progress is not None:
             progress("loading weights", done_bytes, plan.total_bytes)

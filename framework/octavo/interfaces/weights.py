@@ -102,6 +102,15 @@ class WeightBlocks:
             raise ValueError(f"{self.name} is no matrix: {self.shape}")
         return replace(self, shape=(stop - start, self.columns), data=self.data[start:stop])
 
+    def cut_columns(self, start: int, stop: int) -> WeightBlocks:
+        """Return a copy of the columns from `start` up to `stop`, which are whole groups.
+
+        Raises ValueError when they are not.
+        """
+        row_bytes = BLOCK_TYPES[self.block_type].row_bytes
+        data = np.ascontiguousarray(self.data[:, row_bytes(start) : row_bytes(stop)])
+        return replace(self, shape=(*self.shape[:-1], stop - start), data=data)
+
     def permute_rows(self, index: NDArray[np.intp]) -> WeightBlocks:
         """Return a copy whose row i is row `index[i]`; `index` has one entry for each row."""
         if index.shape != (self.num_rows,):

@@ -6,10 +6,11 @@ Knows Hugging Face's tensor names and shapes. Does not know files, block types o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from octavo.interfaces.architecture import ParameterSpec
 from octavo.interfaces.attention import AttentionSpec
+from octavo_plugins.architectures.decoder_split import is_head_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo_plugins.architectures.decoder_config import Bias, DecoderConfig
+
+Split = Literal["none", "rows", "columns"]
 
 EMBEDDING = "embedding"
 FINAL_NORM = "final_norm"
@@ -59,20 +62,32 @@ class Layer:
     next_norm: Tensor  # [hidden]: the next layer's input norm, or the final norm
 
 
-def decoder_parameters(config: DecoderConfig) -> Iterator[ParameterSpec]:
-    """Yield every parameter; q, k and v are one linear, and so are gate and up."""
+def decoder_parameters(config: DecoderConfig, size: int = 1) -> Iterator[ParameterSpec]:
+    """Yield every parameter; q, k and v are one linear, and so are gate and up.
+
+    Shapes are the checkpoint's. With `size` ranks the head of a tied model is a parameter of its
+    own where it is split: the same tensor as the embedding, of which every rank has a share.
+    """
     hidden = config.hidden_size
     vocabulary = (config.vocab_size, hidden)
     yield ParameterSpec(EMBEDDING, "embedding", ("model.embed_tokens.weight",), (vocabulary,))
     for layer in range(config.num_layers):
         yield from _layer_parameters(config, layer)
     yield ParameterSpec(FINAL_NORM, "vector", ("model.norm.weight",), ((hidden,),))
-    if not config.is_tied:
-        yield ParameterSpec(HEAD, "linear", ("lm_head.weight",), (vocabulary,))
+    is_split = is_head_split(config, size)
+    if is_split or not config.is_tied:
+        source = "model.embed_tokens.weight" if config.is_tied else "lm_head.weight"
+        split: Split = "rows" if is_split else "none"
+        yield ParameterSpec(HEAD, "linear", (source,), (vocabulary,), split=split)
 
 
-def build_layer(config: DecoderConfig, weights: Mapping[str, Any], layer: int) -> Layer:
-    """Return layer number `layer` with its weights; a parameter that was not loaded is None."""
+def build_layer(
+    config: DecoderConfig, weights: Mapping[str, Any], layer: int, rank: int = 0
+) -> Layer:
+    """Return layer number `layer` with its weights; a parameter that was not loaded is None.
+
+    `config` has the sizes that this rank computes. Biases of sums over ranks are rank 0's alone.
+    """
     spec = AttentionSpec(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
@@ -82,6 +97,8 @@ def build_layer(config: DecoderConfig, weights: Mapping[str, Any], layer: int) -
     )
     is_last = layer + 1 == config.num_layers
     loaded: dict[str, Any] = {name: weights.get(f"layers.{layer}.{name}") for name in PARAMETERS}
+    if rank > 0:
+        loaded["output_bias"] = loaded["down_bias"] = None
     return Layer(
         attention=spec,
         has_rotary=config.has_rotary[layer],
@@ -102,12 +119,15 @@ def _layer_parameters(config: DecoderConfig, layer: int) -> Iterator[ParameterSp
     def linear(
         parameter: str, sources: dict[str, int], columns: int, bias: Bias
     ) -> Iterator[ParameterSpec]:
+        # what leads back into the stream takes a share of the inputs: its outputs are whole
+        is_back = parameter in {"output", "down"}
         modules, rows = [prefix + source for source in sources], list(sources.values())
         yield ParameterSpec(
             name + parameter,
             "linear",
             tuple(f"{module}.weight" for module in modules),
             tuple((count, columns) for count in rows),
+            split="columns" if is_back else "rows",
         )
         if bias != "no":
             yield ParameterSpec(
@@ -116,6 +136,7 @@ def _layer_parameters(config: DecoderConfig, layer: int) -> Iterator[ParameterSp
                 tuple(f"{module}.bias" for module in modules),
                 tuple((count,) for count in rows),
                 is_optional=bias == "maybe",
+                split="none" if is_back else "rows",
             )
 
     yield norm("input_norm", "input_layernorm", hidden)

@@ -20,6 +20,7 @@ from octavo_plugins.architectures.decoder_config import (
     DecoderConfig,
     read_decoder_config,
 )
+from octavo_plugins.architectures.decoder_split import is_head_split, num_ranks, share_of
 from octavo_plugins.architectures.decoder_weights import (
     EMBEDDING,
     HEAD,
@@ -49,10 +50,14 @@ class Llama(Architecture):
     _table: Any
     _embedding: Any
     _head: Any
+    _logits: Tensor | None  # [cap, vocab / ranks]: this rank's, of a head that is split
 
     def __init__(self, config: Mapping[str, Any], ops: OpSet, attention: Attention) -> None:
         super().__init__(config, ops, attention)
         self.shape: DecoderConfig = read_decoder_config(config)
+        self._num_ranks = num_ranks(ops.collective)
+        #: the sizes of what this rank computes
+        self._share = share_of(self.shape, self._num_ranks)
         if self.shape.is_tied:
             # some checkpoints store the tied matrix a second time
             self.ignored = (*self.ignored, "lm_head.weight")
@@ -74,11 +79,11 @@ class Llama(Architecture):
 
     def parameters(self) -> Sequence[ParameterSpec]:
         """Return all parameters, in the order of the forward pass."""
-        return list(decoder_parameters(self.shape))
+        return list(decoder_parameters(self.shape, self._num_ranks))
 
     def cache_specs(self) -> Sequence[CacheSpec]:
         """Return what each layer caches: keys and values of its kv heads."""
-        shape = self.shape
+        shape = self._share
         dtype = self.ops.activation_dtype
         return [
             CacheSpec(
@@ -89,13 +94,18 @@ class Llama(Architecture):
 
     def prepare(self, max_tokens: int, max_rows: int, max_positions: int) -> None:
         """Make the rotary table and the working buffers, and bind each layer to its weights."""
-        shape = self.shape
-        self._table = self.ops.rotary_table(shape.rotary, max_positions)
-        dtype: torch.dtype = getattr(torch, self.ops.activation_dtype)
-        self._work = make_work(shape, dtype, max_tokens, max_rows)
-        self._layers = [build_layer(shape, self.weights, i) for i in range(shape.num_layers)]
+        share, ops = self._share, self.ops
+        self._table = ops.rotary_table(share.rotary, max_positions)
+        dtype: torch.dtype = getattr(torch, ops.activation_dtype)
+        self._work = make_work(share, dtype, max_tokens, max_rows)
+        rank = 0 if ops.collective is None else ops.collective.rank
+        self._layers = [build_layer(share, self.weights, i, rank) for i in range(share.num_layers)]
         self._embedding = self.weights[EMBEDDING]
-        self._head = self.weights[EMBEDDING if shape.is_tied else HEAD]
+        self._head = self.weights.get(HEAD, self._embedding)
+        self._logits = None
+        if is_head_split(self.shape, self._num_ranks):
+            width = self.vocab_size // self._num_ranks
+            self._logits = torch.zeros(max_rows, width, dtype=dtype)
 
     def forward(self, step: StepBuffers) -> None:
         """From step.token_ids to step.hidden, through all layers."""
@@ -127,6 +137,8 @@ class Llama(Architecture):
         self.attention.write(cache, work.k, work.v, batch)
         self.attention.forward(work.attended, work.q, cache, layer.attention, batch)
         ops.linear(work.delta, work.attended_flat, layer.output, layer.output_bias, rows)
+        if self._num_ranks > 1:
+            ops.all_reduce(work.delta, rows)
 
     def _transform(self, layer: Layer, normed: Tensor, rows: Count) -> None:
         """Leave in `delta` what the gated MLP makes of each token on its own."""
@@ -134,10 +146,18 @@ class Llama(Architecture):
         ops.linear(work.gate_up, normed, layer.gate_up, layer.gate_up_bias, rows)
         ops.silu_mul(work.activated, work.gate_up, rows)
         ops.linear(work.delta, work.activated, layer.down, layer.down_bias, rows)
+        if self._num_ranks > 1:
+            ops.all_reduce(work.delta, rows)
 
     def project(self, out: Tensor, hidden: Tensor, rows: Count) -> None:
         """Write logits: out = head(hidden).  hidden: [cap, hidden], out: [cap, vocab]."""
-        self.ops.linear(out, hidden, self._head, None, rows)
+        if self._logits is None:
+            self.ops.linear(out, hidden, self._head, None, rows)
+            return
+        if len(out) > len(self._logits):  # whoever asks for more rows than a step has
+            self._logits = self._logits.new_zeros(len(out), self._logits.shape[1])
+        self.ops.linear(self._logits, hidden, self._head, None, rows)
+        self.ops.all_gather(out, self._logits, rows)
 
     def logits(self, step: StepBuffers) -> None:
         """Gather step.hidden at step.logit_rows and project into step.logits."""

@@ -6,7 +6,7 @@ kernels. Does not know layers, models or requests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -84,6 +84,11 @@ class TorchOps(OpSet):
     def pack_vector(self, blocks: Sequence[WeightBlocks]) -> Tensor:
         """Decode vectors and join them: float32 [n]."""
         return torch.cat([_decode(block).view(-1) for block in blocks])
+
+    def decode(self, blocks: WeightBlocks) -> WeightBlocks:
+        """Decode to F32."""
+        data = _decode(blocks).contiguous().numpy().view("uint8")
+        return replace(blocks, block_type="F32", data=data.reshape(blocks.num_rows, -1))
 
     def embedding(self, out: Tensor, ids: Tensor, weight: Tensor, rows: Count) -> None:
         """Set out[i] = weight[ids[i]]."""
