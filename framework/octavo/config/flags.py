@@ -136,9 +136,12 @@ def add_config_arguments(
         text = f"{kind.decides} (default: {kind.default})"
         _add(group, kind.name, metavar=metavar, help=text)
     for name, foreign in FOREIGN.items():
-        action = argparse.BooleanOptionalAction if foreign.is_switch else None
-        extra = {"action": action} if action else {}
-        _add(group, name, help=argparse.SUPPRESS, **extra)
+        if foreign.verdict == "read":
+            _add(group, name, help=foreign.text, metavar="JSON")
+        elif foreign.is_switch:
+            _add(group, name, help=argparse.SUPPRESS, action=argparse.BooleanOptionalAction)
+        else:
+            _add(group, name, help=argparse.SUPPRESS)
 
 
 def given_models(args: argparse.Namespace) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.config.fields import KIND_FLAGS, SETTINGS
 from octavo.config.schema import SECTIONS
+from octavo.config.speculative import read_speculative_config
 from octavo.config.vllm import FOREIGN
 from octavo.errors import ConfigError, ConfigFileError, UnknownOptionError, did_you_mean
 from octavo.plugin.kinds import KINDS
@@ -105,11 +106,22 @@ class Layer:
         foreign = FOREIGN[name]
         if foreign.verdict == "renamed":
             self.put_flat(foreign.text, value, where)
+        elif foreign.verdict == "read":
+            self._put_speculative(value, where)
         elif foreign.verdict == "accepted":
             self.notes.append(f"{where} has no effect: {foreign.text}")
         elif value not in {False, None} and str(value) != foreign.harmless:
             headline = f"{where} is not supported"
             raise ConfigError(headline, foreign.text)
+
+    def _put_speculative(self, value: Any, where: str) -> None:
+        """Add vLLM's `speculative_config`; None is no speculation, as in vLLM."""
+        if value is None:
+            return
+        settings = read_speculative_config(value, where)
+        self.notes.extend(settings.notes)
+        for key, (setting, origin) in settings.values.items():
+            self._put_option("proposer", key, setting, f"{where} {origin}")
 
 
 def flat_names() -> list[str]:

@@ -1,8 +1,9 @@
 """What Octavo does with vLLM's flags that are not settings of its own.
 
-Three answers: the same thing under another name here, accepted with a warning because nothing
-depends on it, or refused with the reason because something would silently differ. Flags that
-Octavo has under vLLM's name are not listed: they are honoured.
+Four answers: the same thing under another name here, read as the settings that it stands for,
+accepted with a warning because nothing depends on it, or refused with the reason because
+something would silently differ. Flags that Octavo has under vLLM's name are not listed: they are
+honoured.
 
 Knows names and reasons. Does not know argparse.
 """
@@ -16,15 +17,16 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Verdict = Literal["renamed", "accepted", "refused"]
+Verdict = Literal["renamed", "read", "accepted", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """One flag of vLLM's: what becomes of it, and why.
 
-    `text` is the flag here when it is renamed, else the reason. `harmless` is the one value of
-    a refused flag that changes nothing and is let through. `is_switch`: it takes no value.
+    `text` is the flag here when it is renamed, its help when it is read, else the reason.
+    `harmless` is the one value of a refused flag that changes nothing and is let through.
+    `is_switch`: it takes no value.
     """
 
     verdict: Verdict
@@ -65,7 +67,9 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
         "kv-cache-dtype": Foreign("refused", "the cache has the type of the activations", "auto"),
         "quantization": Foreign("refused", "the layout is read from the model's files"),
         "hf-overrides": Foreign("refused", "the model's own config is used as it is"),
-        "speculative-config": Foreign("refused", "this version does not speculate"),
+        "speculative-config": Foreign(
+            "read", "the proposer and its options as one JSON object, with vLLM's keys"
+        ),
         "enable-lora": Foreign("refused", "this version has no adapters", is_switch=True),
         "enable-auto-tool-choice": Foreign(
             "refused", "this version does not parse tool calls", is_switch=True

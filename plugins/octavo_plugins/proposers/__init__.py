@@ -17,11 +17,17 @@ class Plugin(OctavoSpecs):
     """Declares the stock proposers."""
 
     def octavo_proposers(self) -> Iterator[Component[EngineProposer | ExecutorProposer]]:
-        """Yield none."""
+        """Yield none, ngram."""
         yield Component(
             name="none",
             target="octavo_plugins.proposers.none:NoProposer",
             summary="guesses nothing: one token a step",
+        )
+        yield Component(
+            name="ngram",
+            target="octavo_plugins.proposers.ngram:Ngram",
+            options="octavo_plugins.proposers.ngram:NgramOptions",
+            summary="what followed the same tokens before, in the prompt or the output",
         )
 
 
