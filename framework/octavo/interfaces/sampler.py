@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from torch import Tensor
 
     from octavo.sampling_params import SamplingParams
+
+
+def no_noise(purpose: int) -> float:
+    """Stand in for the noise of a row that has none, as in `new_state`."""
+    raise AssertionError(f"a row without noise was asked for that of purpose {purpose}")
 
 
 @dataclass(slots=True)
@@ -28,7 +33,9 @@ class SamplingRow:
 
     `output_ids` includes the drafts before this row. `bad_words_ids` are the words of
     `params.bad_words` as token ids. `state` is what `new_state` or `advance` of this stage
-    returned last.
+    returned last. `uniform(purpose)` is a number in [0, 1): a function of the request's seed, its
+    choice, the output position of this row's token, and the purpose alone. Purpose 0 is the draw
+    itself; a stage that rolls dice takes a number of its own, such as `zlib.crc32` of its name.
     """
 
     params: SamplingParams
@@ -37,6 +44,7 @@ class SamplingRow:
     eos_token_ids: Sequence[int] = ()
     bad_words_ids: Sequence[Sequence[int]] = ()
     state: Any = None
+    uniform: Callable[[int], float] = no_noise
 
 
 class SamplerStage(ABC):
