@@ -17,6 +17,7 @@ from octavo.interfaces.sampler import LogprobOutputs, SamplingOutputs
 from octavo_kernels.reference.activation import silu_mul
 from octavo_kernels.reference.dequantize import dequantizable, dequantize
 from octavo_kernels.reference.logprobs import logprobs
+from octavo_kernels.reference.lora import LowRankStack, add_low_rank, stack_low_rank
 from octavo_kernels.reference.noise import uniforms
 from octavo_kernels.reference.norm import add_rms_norm, rms_norm
 from octavo_kernels.reference.rotary import Rope, rope_table, rotate
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.architecture import RotaryConfig
+    from octavo.interfaces.ops import AdapterBatch, AdapterPart, AdapterParts
     from octavo.interfaces.sampler import LogprobInputs, SamplingInputs
     from octavo.interfaces.weights import WeightBlocks
 
@@ -157,6 +159,20 @@ class TorchOps(OpSet):
         """Set out = silu(gate) * up."""
         n = rows.value
         silu_mul(gate_up[:n], out[:n])
+
+    def pack_adapter(self, parts: Sequence[AdapterPart]) -> LowRankStack:
+        """Join the first factors, and lay out the second ones for products of few rows."""
+        return stack_low_rank([(part.a, part.b, part.first) for part in parts], torch.float32)
+
+    def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
+        """Add what each adapter changes to its tokens: all tokens of an adapter at once."""
+        for segment in batch.segments:
+            stack: LowRankStack | None = parts.by_slot.get(segment.slot)
+            if stack is None:
+                continue
+            first, num = segment.first, len(segment.tokens)
+            rows = segment.tokens if first is None else slice(first, first + num)
+            add_low_rank(out, x, stack, rows, segment.scales)
 
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
         """Set out[i] = x[index[i]]."""
