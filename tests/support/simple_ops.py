@@ -16,7 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from octavo.errors import ModelLoadError
-from octavo.interfaces.attention import Attention, AttentionBatch, AttentionSpec, CacheSpec
+from octavo.interfaces.attention import (
+    Attention,
+    AttentionBatch,
+    AttentionSpec,
+    CacheSpec,
+    StateCache,
+)
 from octavo.interfaces.ops import Count, OpSet
 from octavo.interfaces.weights import Checkpoint, WeightBlocks
 
@@ -117,6 +123,33 @@ class SimpleOps(OpSet):
         gate, up = gate_up[: rows.value].chunk(2, dim=-1)
         out[: rows.value] = functional.silu(gate) * up
 
+    def gelu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
+        gate, up = gate_up[: rows.value].chunk(2, dim=-1)
+        out[: rows.value] = functional.gelu(gate, approximate="tanh") * up
+
+    def scale(self, x: Tensor, factor: float, rows: Count) -> None:
+        x[: rows.value] *= factor
+
+    def soft_cap(self, x: Tensor, cap: float, rows: Count) -> None:
+        x[: rows.value] = cap * torch.tanh(x[: rows.value] / cap)
+
+    def linear_attention(  # noqa: PLR0917 - the interface's
+        self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, cache: StateCache
+    ) -> None:
+        batch = cache.batch
+        for seq in range(batch.num_seqs.value):
+            first, stop = batch.query_start[seq : seq + 2].tolist()
+            end, blocks = int(batch.seq_lens[seq]), batch.block_tables[seq].tolist()
+            for token, position in zip(
+                range(first, stop), range(end - (stop - first), end), strict=True
+            ):
+                state = cache.states[blocks[(position - 1) // batch.block_size]]
+                if position == 0:
+                    state = torch.zeros_like(state)
+                state = decay[:, None, None] * state + k[token][:, :, None] * v[token][:, None]
+                cache.states[blocks[position // batch.block_size]] = state
+                out[token] = torch.einsum("hk,hkv->hv", q[token], state)
+
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
         out[: rows.value] = x[index[: rows.value]]
 
@@ -201,5 +234,7 @@ class SimpleAttention(Attention):
         for token, slots in enumerate(batch.prepared):
             seen = slots if spec.window is None else slots[-spec.window :]
             k, v = (kv[seen].repeat_interleave(group, dim=1) for kv in cache)
-            weights = torch.einsum("hd,shd->hs", q[token], k).mul(spec.scale).softmax(-1)
-            out[token] = torch.einsum("hs,shd->hd", weights, v)
+            scores = torch.einsum("hd,shd->hs", q[token], k) * spec.scale
+            if spec.softcap is not None:
+                scores = spec.softcap * torch.tanh(scores / spec.softcap)
+            out[token] = torch.einsum("hs,shd->hd", scores.softmax(-1), v)

@@ -110,6 +110,14 @@ class RecordingOps(OpSet):
         """Recorded."""
         self.record.run(self.inner.gelu_mul, out, gate_up, rows)
 
+    def scale(self, x: Tensor, factor: float, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.scale, x, factor, rows)
+
+    def soft_cap(self, x: Tensor, cap: float, rows: Count) -> None:
+        """Recorded."""
+        self.record.run(self.inner.soft_cap, x, cap, rows)
+
     def linear_attention(  # noqa: PLR0917 - the interface's
         self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, cache: StateCache
     ) -> None:

@@ -187,6 +187,16 @@ class OpSet(ABC):
         del out, gate_up, rows
         raise self.unsupported("gelu_mul")
 
+    def scale(self, x: Tensor, factor: float, rows: Count) -> None:
+        """Multiply x [cap, ...] by a number, in place."""
+        del x, factor, rows
+        raise self.unsupported("scale")
+
+    def soft_cap(self, x: Tensor, cap: float, rows: Count) -> None:
+        """Set x = cap * tanh(x / cap), in place.  x: [cap, ...]."""
+        del x, cap, rows
+        raise self.unsupported("soft_cap")
+
     def linear_attention(  # noqa: PLR0917 - as `Attention.forward`, and the decays
         self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, cache: StateCache
     ) -> None:

@@ -1,4 +1,4 @@
-"""Gated activations, in plain torch.
+"""Gated activations and soft caps, in plain torch.
 
 Knows a row that holds gate and up side by side. Does not know the layers that made it.
 """
@@ -25,6 +25,11 @@ def gelu_mul(gate_up: Tensor, out: Tensor, approximate: Literal["none", "tanh"] 
     gate, up = _halves(gate_up)
     torch.ops.aten.gelu.out(gate, approximate=approximate, out=out)
     out.mul_(up)
+
+
+def soft_cap(x: Tensor, cap: float) -> None:
+    """Set x = cap * tanh(x / cap), in place."""
+    x.div_(cap).tanh_().mul_(cap)
 
 
 def _halves(gate_up: Tensor) -> tuple[Tensor, Tensor]:

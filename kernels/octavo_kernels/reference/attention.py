@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's documentation calls it so
 
+from octavo_kernels.reference.activation import soft_cap
 from octavo_kernels.reference.attention_plan import HeadShape
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _attend_explicit(
 
 def _cap(scores: Tensor, softcap: float | None) -> None:
     if softcap is not None:
-        scores.div_(softcap).tanh_().mul_(softcap)
+        soft_cap(scores, softcap)
 
 
 def _grouped(x: Tensor, chunk: Chunk, kv_heads: int) -> Tensor:

@@ -14,8 +14,10 @@ import torch
 from octavo.errors import UnsupportedError
 from octavo.interfaces.ops import Count, OpSet
 from octavo.interfaces.sampler import LogprobOutputs, SamplingOutputs
-from octavo_kernels.reference.activation import silu_mul
+from octavo_kernels.reference.activation import gelu_mul, silu_mul, soft_cap
+from octavo_kernels.reference.attention_plan import RaggedBatch
 from octavo_kernels.reference.dequantize import dequantizable, dequantize
+from octavo_kernels.reference.linear_attention import Projections, linear_attention
 from octavo_kernels.reference.logprobs import logprobs
 from octavo_kernels.reference.lora import LowRankStack, add_low_rank, stack_low_rank
 from octavo_kernels.reference.noise import uniforms
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.architecture import RotaryConfig
+    from octavo.interfaces.attention import StateCache
     from octavo.interfaces.ops import AdapterBatch, AdapterPart, AdapterParts
     from octavo.interfaces.sampler import LogprobInputs, SamplingInputs
     from octavo.interfaces.weights import WeightBlocks
@@ -159,6 +162,33 @@ class TorchOps(OpSet):
         """Set out = silu(gate) * up."""
         n = rows.value
         silu_mul(gate_up[:n], out[:n])
+
+    def gelu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
+        """Set out = gelu(gate) * up, gelu by tanh."""
+        n = rows.value
+        gelu_mul(gate_up[:n], out[:n])
+
+    def scale(self, x: Tensor, factor: float, rows: Count) -> None:
+        """Multiply x by a number, in place."""
+        x[: rows.value].mul_(factor)
+
+    def soft_cap(self, x: Tensor, cap: float, rows: Count) -> None:
+        """Set x = cap * tanh(x / cap), in place."""
+        soft_cap(x[: rows.value], cap)
+
+    def linear_attention(  # noqa: PLR0917 - the interface's
+        self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, cache: StateCache
+    ) -> None:
+        """Advance the states of the batch's sequences by its tokens, and read them."""
+        batch = cache.batch
+        n, num_seqs = batch.num_tokens.value, batch.num_seqs.value
+        ragged = RaggedBatch(
+            batch.query_start[: num_seqs + 1],
+            batch.seq_lens[:num_seqs],
+            batch.block_tables[:num_seqs],
+            batch.block_size,
+        )
+        linear_attention(out[:n], Projections(q[:n], k[:n], v[:n]), decay, cache.states, ragged)
 
     def pack_adapter(self, parts: Sequence[AdapterPart]) -> LowRankStack:
         """Join the first factors, and lay out the second ones for products of few rows."""
