@@ -270,7 +270,7 @@ class EngineClient:
 def _frame_of(requests: Sequence[EngineRequest]) -> bytes:
     """Return the message that adds requests. Raises RequestError for what cannot be sent."""
     try:
-        return protocol.encode_frame(protocol.Add([protocol.to_wire(one) for one in requests]))
+        return protocol.encode_frame(protocol.add_of(requests))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise RequestError(
             "a value of this request cannot be sent to the engine", str(error)

@@ -183,7 +183,7 @@ class EngineLoop:
     def _handle(self, message: protocol.ToEngine) -> None:
         match message:
             case protocol.Add():
-                self._add(message.requests)
+                self._add(protocol.requests_of(message))
             case protocol.Abort():
                 self._engine.abort(message.request_ids)
             case protocol.Ping():
@@ -191,11 +191,11 @@ class EngineLoop:
             case protocol.GetStats():
                 self._channel.send(protocol.Stats(self._engine.stats()))
 
-    def _add(self, requests: list[protocol.WireRequest]) -> None:
+    def _add(self, requests: list[EngineRequest]) -> None:
         batch = protocol.Batch(accepted=[], rejected=[])
         for request in requests:
             try:
-                self._engine.add(protocol.from_wire(request))
+                self._engine.add(request)
             except (RequestError, RequestFailedError) as error:
                 batch.rejected.append((request.request_id, protocol.error_to_wire(error)))
             else:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,7 +23,9 @@ from octavo.interfaces.grammar import GrammarSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+T = TypeVar("T")
 
 _HEADER = struct.Struct(">I")
 _PARAMS_DEFAULTS = {
@@ -41,21 +44,30 @@ class WireError(msgspec.Struct, array_like=True, frozen=True):
     param: str | None = None
 
 
+class WireParams(msgspec.Struct, array_like=True, frozen=True):
+    """How requests are sampled, sent once for all that share it.
+
+    `changed` holds the `SamplingParams` that differ from the defaults.
+    """
+
+    changed: dict[str, Any]
+    bad_words_ids: tuple[tuple[int, ...], ...]
+    grammar: GrammarSpec | None
+
+
 class WireRequest(msgspec.Struct, array_like=True, frozen=True):
-    """An `EngineRequest`; `params` holds only what differs from the defaults."""
+    """The rest of an `EngineRequest`. `prompt` and `params` are indices into the message."""
 
     request_id: str
-    prompt_token_ids: list[int]
-    params: dict[str, Any]
+    prompt: int
+    params: int
     max_tokens: int
     seed: int
     arrival_s: float
     choice: int
     priority: int
     eos_token_ids: tuple[int, ...]
-    bad_words_ids: tuple[tuple[int, ...], ...]
     cache_salt: str | None
-    grammar: GrammarSpec | None
     adapters: tuple[AdapterUse, ...]
     metadata: dict[str, Any]
 
@@ -67,9 +79,14 @@ class Start(msgspec.Struct, tag="start"):
 
 
 class Add(msgspec.Struct, tag="add"):
-    """New requests of one call. Each is answered by its id in `Batch.accepted` or `rejected`."""
+    """New requests of one call. Each is answered by its id in `Batch.accepted` or `rejected`.
+
+    Prompts and parameters may be large, and n choices share them: each goes over once.
+    """
 
     requests: list[WireRequest]
+    prompts: list[list[int]]
+    params: list[WireParams]
 
 
 class Abort(msgspec.Struct, tag="abort"):
@@ -133,6 +150,11 @@ class Died(msgspec.Struct, tag="died"):
     error: WireError
 
 
+#: what each request has for itself
+_OWN_FIELDS = tuple(
+    name for name in WireRequest.__struct_fields__ if name not in {"prompt", "params"}
+)
+
 ToEngine: TypeAlias = Start | Add | Abort | Ping | GetStats
 FromEngine: TypeAlias = Ready | StartFailed | Batch | Pong | Stats | Died
 
@@ -179,6 +201,22 @@ class FrameBuffer:
             del pending[:start]
 
 
+class _Distinct(Generic[T]):
+    """What is to be sent, in the order in which its objects are first seen."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def number_of(self, objects: tuple[object, ...], make: Callable[[], T]) -> int:
+        """Return the index of what `make` makes of these very objects (they stay alive)."""
+        key = tuple(map(id, objects))
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
+            self.values.append(make())
+        return self._numbers[key]
+
+
 def changed_params(params: SamplingParams) -> dict[str, Any]:
     """Return what differs from the defaults, of the parameters that mean something elsewhere."""
     changed: dict[str, Any] = {}
@@ -189,37 +227,54 @@ def changed_params(params: SamplingParams) -> dict[str, Any]:
     return changed
 
 
-def to_wire(request: EngineRequest) -> WireRequest:
-    """Return a request as plain data. Raises UnsupportedError for what cannot leave a process."""
-    params = request.params
-    if params.logits_processors:
+def add_of(requests: Sequence[EngineRequest]) -> Add:
+    """Return the message that adds requests; what is one object here will be one there.
+
+    Raises UnsupportedError for what cannot leave a process.
+    """
+    prompts: _Distinct[list[int]] = _Distinct()
+    params: _Distinct[WireParams] = _Distinct()
+    wire = [
+        WireRequest(
+            prompt=prompts.number_of((one.prompt_token_ids,), partial(list, one.prompt_token_ids)),
+            params=params.number_of(
+                (one.params, one.bad_words_ids, one.grammar), partial(_params_to_wire, one)
+            ),
+            **{name: getattr(one, name) for name in _OWN_FIELDS},
+        )
+        for one in requests
+    ]
+    return Add(wire, prompts.values, params.values)
+
+
+def requests_of(message: Add) -> list[EngineRequest]:
+    """Return the requests that `add_of` was given; their outputs hold only what is new.
+
+    Those that had a prompt or parameters in common have so again: nobody changes either.
+    """
+    params = [
+        SamplingParams(**shared.changed, output_kind=RequestOutputKind.DELTA)
+        for shared in message.params
+    ]
+    return [
+        EngineRequest(
+            prompt_token_ids=message.prompts[wire.prompt],
+            params=params[wire.params],
+            bad_words_ids=message.params[wire.params].bad_words_ids,
+            grammar=message.params[wire.params].grammar,
+            **{name: getattr(wire, name) for name in _OWN_FIELDS},
+        )
+        for wire in message.requests
+    ]
+
+
+def _params_to_wire(request: EngineRequest) -> WireParams:
+    if request.params.logits_processors:
         raise errors.UnsupportedError(
             "logits_processors are callables, which cannot be sent to an engine process",
             "use the LLM class, which runs the engine in the calling process",
         )
-    return WireRequest(
-        request_id=request.request_id,
-        prompt_token_ids=request.prompt_token_ids,
-        params=changed_params(params),
-        max_tokens=request.max_tokens,
-        seed=request.seed,
-        arrival_s=request.arrival_s,
-        choice=request.choice,
-        priority=request.priority,
-        eos_token_ids=request.eos_token_ids,
-        bad_words_ids=request.bad_words_ids,
-        cache_salt=request.cache_salt,
-        grammar=request.grammar,
-        adapters=request.adapters,
-        metadata=request.metadata,
-    )
-
-
-def from_wire(wire: WireRequest) -> EngineRequest:
-    """Return the request that `to_wire` was given; its outputs hold only what is new."""
-    params = SamplingParams(**wire.params, output_kind=RequestOutputKind.DELTA)
-    fields = {name: getattr(wire, name) for name in wire.__struct_fields__ if name != "params"}
-    return EngineRequest(params=params, **fields)
+    return WireParams(changed_params(request.params), request.bad_words_ids, request.grammar)
 
 
 def error_to_wire(error: BaseException) -> WireError:

@@ -36,12 +36,14 @@ def through_the_wire(message, decode):
     return decode(body)
 
 
+def sent(requests):
+    message = through_the_wire(protocol.add_of(requests), protocol.decode_to_engine)
+    return protocol.requests_of(message)
+
+
 def test_a_request_arrives_with_every_field():
     request = everything_set()
-    added = through_the_wire(
-        protocol.Add([protocol.to_wire(request)]), protocol.decode_to_engine
-    ).requests
-    arrived = protocol.from_wire(added[0])
+    (arrived,) = sent([request])
 
     expected = dataclasses.replace(request.params, output_kind=RequestOutputKind.DELTA)
     assert arrived == dataclasses.replace(request, params=expected)
@@ -50,7 +52,43 @@ def test_a_request_arrives_with_every_field():
 def test_defaults_are_not_sent():
     request = dataclasses.replace(everything_set(), params=SamplingParams())
 
-    assert protocol.to_wire(request).params == {}
+    assert protocol.add_of([request]).params[0].changed == {}
+
+
+def test_what_choices_share_is_sent_once_and_shared_again():
+    params = SamplingParams(n=64, logit_bias=dict.fromkeys(range(40000), 1.0))
+    words = tuple((i, i + 1) for i in range(5_000))
+    first = dataclasses.replace(
+        everything_set(), prompt_token_ids=list(range(8_000)), params=params, bad_words_ids=words
+    )
+    requests = [dataclasses.replace(first, request_id=f"r{i}", choice=i) for i in range(64)]
+
+    arrived = sent(requests)
+
+    alone = len(protocol.encode_frame(protocol.add_of([first])))
+    assert len(protocol.encode_frame(protocol.add_of(requests))) < alone + 64 * 200
+    assert [one.request_id for one in arrived] == [one.request_id for one in requests]
+    for name in ("params", "prompt_token_ids", "bad_words_ids"):
+        assert len({id(getattr(one, name)) for one in arrived}) == 1
+    assert arrived[5].params.logit_bias == params.logit_bias
+
+
+def test_requests_of_one_message_may_differ_in_prompt_and_parameters():
+    base = everything_set()
+    other = SamplingParams(temperature=0.25, output_kind=RequestOutputKind.DELTA)
+    requests = [
+        dataclasses.replace(base, request_id="a", prompt_token_ids=[1]),
+        dataclasses.replace(base, request_id="b", params=other, bad_words_ids=()),
+        dataclasses.replace(base, request_id="c", prompt_token_ids=[1], grammar=None),
+        dataclasses.replace(base, request_id="d", params=other, bad_words_ids=((7,),)),
+    ]
+
+    arrived = sent(requests)
+
+    assert [one.prompt_token_ids for one in arrived] == [[1], [1, 2], [1], [1, 2]]
+    assert [one.params.temperature for one in arrived] == [0.0, 0.25, 0.0, 0.25]
+    assert [one.bad_words_ids for one in arrived] == [((1,), (2, 3)), (), ((1,), (2, 3)), ((7,),)]
+    assert [one.grammar is None for one in arrived] == [False, False, True, False]
 
 
 def test_explicit_zeros_are_sent():
