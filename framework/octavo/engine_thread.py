@@ -42,6 +42,7 @@ class EngineThread:
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._error: EngineDeadError | None = None
         self._lock = threading.Lock()
+        engine.on_ready(lambda: self._commands.put((_nothing, Future())))
         self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
         self._thread.start()
 
@@ -120,6 +121,10 @@ class EngineThread:
             command = self._commands.get()
             if command is not None and command[1].set_running_or_notify_cancel():
                 command[1].set_exception(error)
+
+
+def _nothing() -> None:
+    """Do nothing: a command that only wakes the thread up."""
 
 
 def _carry_out(command: Callable[[], object], future: Future[object]) -> None:

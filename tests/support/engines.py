@@ -10,7 +10,9 @@ from octavo.engine.budget import Limits
 from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo, EngineRequest
 from octavo.engine.scheduling import SchedulingCore
+from octavo.engine.speculation import Speculator
 from octavo.interfaces.allocator import AllocatorContext
+from octavo.interfaces.executor import CacheGroup
 from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.sampling_params import SamplingParams
 from octavo_plugins.allocators.paged import PagedAllocator
@@ -20,6 +22,7 @@ from stub_executor import VOCAB, StubExecutor
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineOutput
     from octavo.interfaces.allocator import Allocator
+    from octavo.interfaces.proposer import EngineProposer
 
 
 @dataclass
@@ -36,6 +39,8 @@ class EngineSetup:
     enable_prefix_caching: bool = True
     depth: int = 0
     is_late: bool = False
+    groups: tuple[CacheGroup, ...] = (CacheGroup(),)
+    proposer: EngineProposer | None = None
     policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
     allocator_class: type[Allocator] = PagedAllocator
     allocator_options: dict[str, Any] = field(default_factory=dict)
@@ -60,6 +65,7 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
         setup.block_size,
         max_model_len=setup.max_model_len,
         is_late=setup.is_late,
+        groups=setup.groups,
     )
     context = AllocatorContext(
         num_blocks=setup.num_blocks,
@@ -67,6 +73,7 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
         max_model_len=setup.max_model_len,
         enable_prefix_caching=setup.enable_prefix_caching,
         eviction=Lru(),
+        groups=setup.groups,
     )
     allocator = setup.allocator_class(None, context, **setup.allocator_options)
     limits = Limits(
@@ -76,8 +83,10 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
         setup.block_size,
         setup.max_model_len,
         setup.max_num_queued_reqs,
+        executor.facts.max_logit_rows,
     )
-    core = SchedulingCore(setup.policy, allocator, limits, executor.facts.costs)
+    speculator = Speculator(executor.facts, setup.proposer)
+    core = SchedulingCore(setup.policy, allocator, limits, executor.facts.costs, speculator)
     info = EngineInfo(
         VOCAB, setup.max_model_len, allocator.capacity_tokens, 20, setup.max_num_queued_reqs
     )

@@ -169,6 +169,12 @@ class ScriptedEngine:
     def has_work(self) -> bool:
         return bool(self._running)
 
+    def wait(self) -> bool:
+        return False
+
+    def on_ready(self, call: Callable[[], None]) -> None:
+        """Nothing is ever held."""
+
     def step(self) -> list[EngineOutput]:
         self.num_steps += 1
         self.on_step(self.num_steps)

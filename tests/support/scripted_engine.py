@@ -59,6 +59,9 @@ class ScriptedEngine:
     def has_work(self):
         return bool(self._requests)
 
+    def on_ready(self, call):
+        """Nothing is ever held."""
+
     def add(self, source):
         if len(self._requests) >= self.script.max_num_seqs + self.script.max_num_queued_reqs:
             raise QueueFullError("too many requests are waiting", "try again later")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import TokenLogprobs
 from octavo.engine.plan import StepResult
-from octavo.interfaces.executor import Executor, ExecutorFacts, StepCosts
+from octavo.interfaces.executor import CacheGroup, Executor, ExecutorFacts, StepCosts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ class _Row:
     def __init__(self, start: RowStart) -> None:
         self.token_ids = list(start.token_ids)
         self.seed = start.spec.seed
-        self.blocks: list[int] = []
+        self.groups: list[list[int]] = []
         self.num_prompt_tokens = start.spec.num_prompt_tokens
 
 
@@ -75,11 +75,17 @@ class StubExecutor(Executor):
         max_model_len: int = 256,
         is_late: bool = False,
         costs: StepCosts | None = None,
+        groups: tuple[CacheGroup, ...] = (CacheGroup(),),
     ) -> None:
         super().__init__()
         self.block_size = block_size
         self.facts = ExecutorFacts(
-            num_blocks, max_model_len, VOCAB, costs or StepCosts.linear(1.0, 0.1)
+            num_blocks,
+            max_model_len,
+            VOCAB,
+            costs or StepCosts.linear(1.0, 0.1),
+            groups=groups,
+            max_logit_rows=1024,
         )
         self.plans: list[StepPlan] = []
         self.num_computed_tokens = 0
@@ -115,7 +121,7 @@ class StubExecutor(Executor):
     def compute(self, plan: StepPlan) -> StepResult:
         if self.fails_at_step == plan.step:
             raise RuntimeError("the device is gone")
-        for row in plan.ends:
+        for row in (*plan.ends, *plan.pauses):
             del self._rows[row]
         for start in plan.starts:
             assert start.row not in self._rows, "a row was started while in use"
@@ -128,18 +134,21 @@ class StubExecutor(Executor):
 
     def _advance(self, index: int, advance: RowAdvance, result: StepResult) -> None:
         row = self._rows[advance.row]
-        row.blocks += advance.new_block_ids
-        assert 0 not in row.blocks, "the null block was handed out"
+        row.groups = row.groups or [[] for _ in self.facts.groups]
+        for mine, new in zip(row.groups, advance.new_block_ids, strict=False):
+            mine.extend(new)
         end = advance.start + advance.num_tokens
-        assert end <= len(row.token_ids), "a token is computed that nobody knows"
-        for position in range(advance.start):
-            held = self._kv.get(self._cell(row, position))
-            assert held == row.token_ids[position], (
-                f"row {advance.row}: position {position} holds {held}, "
-                f"not {row.token_ids[position]}"
-            )
-        for position in range(advance.start, end):
-            self._kv[self._cell(row, position)] = row.token_ids[position]
+        known = [*row.token_ids, *advance.drafts]
+        assert end <= len(known), "a token is computed that nobody knows"
+        for blocks, group in zip(row.groups, self.facts.groups, strict=True):
+            first = 0 if group.reach is None else max(0, advance.start - group.reach)
+            for position in range(first, advance.start):
+                held = self._kv.get(self._cell(blocks, position))
+                assert held == known[position], (
+                    f"row {advance.row}: position {position} holds {held}, not {known[position]}"
+                )
+            for position in range(advance.start, end):
+                self._kv[self._cell(blocks, position)] = known[position]
         self.num_computed_tokens += advance.num_tokens
         if advance.is_prompt_scored:
             last = min(end, row.num_prompt_tokens - 1)
@@ -148,13 +157,19 @@ class StubExecutor(Executor):
         if self._names[advance.row] in self.bad_request_ids:
             result.errors[index] = "NaN"
         if advance.is_sampling:
-            assert end == len(row.token_ids), "sampling before the end is known"
-            token_id = next_token(row.token_ids, row.seed)
-            row.token_ids.append(token_id)
-            result.token_ids[index] = (token_id,)
+            assert end == len(known), "sampling before the end is known"
+            accepted = []
+            for draft in (*advance.drafts, None):
+                accepted.append(next_token(row.token_ids, row.seed))
+                row.token_ids.append(accepted[-1])
+                if accepted[-1] != draft:
+                    break
+            result.token_ids[index] = tuple(accepted)
 
-    def _cell(self, row: _Row, position: int) -> tuple[int, int]:
-        return row.blocks[position // self.block_size], position % self.block_size
+    def _cell(self, blocks: list[int], position: int) -> tuple[int, int]:
+        block_id = blocks[position // self.block_size]
+        assert block_id, "the null block was handed out"
+        return block_id, position % self.block_size
 
     def close(self) -> None:
         self._rows.clear()

@@ -49,6 +49,8 @@ class _NullArchitecture:
     """Has no layers."""
 
     ops = _NullOps()
+    attention = None
+    is_recordable = False
     vocab_size = VOCAB_SIZE
     hidden_size = 1
 

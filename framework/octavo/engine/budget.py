@@ -26,12 +26,16 @@ class Limits:
     block_size: int
     max_model_len: int
     max_num_queued_reqs: int
+    max_logit_rows: int = 0
 
 
 class StepBudget:
     """What is left of one step while it is being planned."""
 
-    __slots__ = ("_costs", "_limits", "num_seqs", "num_tokens", "used_pairs", "used_tokens")
+    __slots__ = (
+        "_costs", "_limits", "num_draft_rows", "num_seqs", "num_tokens", "used_pairs",
+        "used_tokens",
+    )  # fmt: skip
 
     def __init__(self, limits: Limits, costs: StepCosts) -> None:
         self._limits = limits
@@ -40,20 +44,31 @@ class StepBudget:
         self.used_tokens = 0
         self.num_seqs = 0
         self.num_tokens = limits.max_num_batched_tokens
+        # every sequence may have a row of its own beside those of drafts
+        self.num_draft_rows = max(0, limits.max_logit_rows - limits.max_num_seqs)
 
-    def take(self, num_tokens: int, context: int) -> None:
-        """Spend `num_tokens` on one sequence, which has `context` tokens before them."""
+    def take(self, num_tokens: int, context: int, num_drafts: int = 0) -> None:
+        """Spend `num_tokens`, drafts included, on a sequence with `context` tokens before them."""
+        self.num_draft_rows -= num_drafts
         self.num_tokens -= num_tokens
         self.used_tokens += num_tokens
         self.used_pairs += num_tokens * context
         self.num_seqs += 1
 
-    def give_back(self, num_tokens: int, context: int) -> None:
+    def give_back(self, num_tokens: int, context: int, num_drafts: int = 0) -> None:
         """Undo a `take`."""
+        self.num_draft_rows += num_drafts
         self.num_tokens += num_tokens
         self.used_tokens -= num_tokens
         self.used_pairs -= num_tokens * context
         self.num_seqs -= 1
+
+    def room_for_drafts(self, context: int, wanted: int) -> int:
+        """Return how many of `wanted` drafts still fit behind a token that follows `context`."""
+        room = min(wanted, self.num_tokens - 1, self.num_draft_rows)
+        if self._limits.max_step_ms is not None and room > 0:
+            room = min(room, self._most_within(self._limits.max_step_ms, context) - 1)
+        return max(0, room)
 
     def room_for_chunk(self, context: int = 0) -> int:
         """Return how many prefill tokens still fit after `context`, by tokens and predicted time.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from octavo.engine.budget import Limits
 from octavo.engine.engine import Engine
 from octavo.engine.messages import EngineInfo
 from octavo.engine.scheduling import SchedulingCore
+from octavo.engine.speculation import Speculator
+from octavo.errors import UnsupportedError
 from octavo.interfaces.allocator import AllocatorContext
+from octavo.interfaces.proposer import EngineProposer
 
 if TYPE_CHECKING:
     from octavo.config.resolved import ResolvedConfig
     from octavo.interfaces.allocator import Allocator
-    from octavo.interfaces.executor import Executor
+    from octavo.interfaces.executor import Executor, ExecutorFacts
 
 
 def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> Engine:
@@ -33,6 +37,7 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
             max_model_len=facts.max_model_len,
             enable_prefix_caching=settings.enable_prefix_caching,
             eviction=config.build("eviction"),
+            groups=facts.groups,
         )
         allocator: Allocator = config.build("allocator", context=context)
         limits = Limits(
@@ -42,8 +47,10 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
             settings.block_size,
             facts.max_model_len,
             settings.max_num_queued_reqs,
+            facts.max_logit_rows,
         )
-        core = SchedulingCore(config.build("scheduler"), allocator, limits, facts.costs)
+        speculator = _speculator(config, facts)
+        core = SchedulingCore(config.build("scheduler"), allocator, limits, facts.costs, speculator)
     except BaseException:
         executor.close()
         raise
@@ -57,4 +64,19 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
         facts.weight_bytes,
         facts.num_multiplied_weights,
     )
-    return Engine(core, executor, info, depth=settings.depth)
+    clock = executor.clock() or time.monotonic
+    return Engine(core, executor, info, depth=settings.depth, clock=clock)
+
+
+def _speculator(config: ResolvedConfig, facts: ExecutorFacts) -> Speculator:
+    """Return what decides on drafts. Raises UnsupportedError for a model that cannot verify any."""
+    chosen = config.chosen["proposer"]
+    proposer = chosen.build() if issubclass(chosen.load(), EngineProposer) else None
+    speculator = Speculator(facts, proposer)
+    if speculator.is_active and not facts.can_roll_back:
+        raise UnsupportedError(
+            f"the proposer '{chosen.name}' cannot be used with this model",
+            "some of its layers keep one state, which cannot take back tokens that were guessed",
+            "use --proposer none",
+        )
+    return speculator

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.messages import EngineOutput
 from octavo.engine.request import Request, RequestState
+from octavo.errors import RequestError
 
 if TYPE_CHECKING:
+    from octavo.engine.messages import TokenLogprobs
     from octavo.engine.plan import RowAdvance, StepResult
     from octavo.engine.scheduling import ScheduledStep, SchedulingCore
 
@@ -37,13 +39,37 @@ class Committer:
             if index in result.errors:
                 outputs.append(self.finish(request, "error", error=result.errors[index]))
                 continue
+            is_first = request.num_output_tokens == 0
+            token_ids, reason = self._append(request, result.token_ids[index])
             if request.epoch == epoch:
-                self._advance(request, advance, result, index)
+                self._advance(request, advance, result, index, len(token_ids))
             if advance.is_sampling:
-                outputs.append(self._take_tokens(request, result, index))
+                output = self._output(request, token_ids, result.logprobs.get(index), reason)
+                output.prompt_logprobs = request.prompt_logprobs if is_first else None
+                outputs.append(output)
             elif request.max_tokens == 0 and request.num_computed == request.num_prompt_tokens:
                 outputs.append(self.finish(request, "length"))
         return outputs
+
+    def _append(self, request: Request, token_ids: tuple[int, ...]) -> tuple[list[int], str | None]:
+        """Append accepted ids up to the first that stops the request; return them, and why."""
+        accepted: list[int] = []
+        reason = None
+        for token_id in token_ids:
+            accepted.append(token_id)
+            request.token_ids.append(token_id)
+            reason = self._stop_reason(request, token_id)
+            if reason is not None:
+                break
+        self.num_generated_tokens += len(accepted)
+        return accepted, reason
+
+    def refuse(self, request: Request, error: Exception) -> EngineOutput:
+        """End a request for what was found wrong with it after it had been accepted."""
+        output = self.finish(request, "error", error=str(error))
+        output.is_refused = isinstance(error, RequestError)
+        output.param = getattr(error, "param", None)
+        return output
 
     def finish(self, request: Request, reason: str, *, error: str | None = None) -> EngineOutput:
         """End a request now and free what it holds. Returns its last output, without tokens."""
@@ -64,45 +90,53 @@ class Committer:
         self.finished_counts[reason] = self.finished_counts.get(reason, 0) + 1
 
     def _advance(
-        self, request: Request, advance: RowAdvance, result: StepResult, index: int
+        self,
+        request: Request,
+        advance: RowAdvance,
+        result: StepResult,
+        index: int,
+        num_accepted: int,
     ) -> None:
-        """Move the committed mark, and name the blocks that became full."""
-        before, end = request.num_computed, advance.start + advance.num_tokens
+        """Move the committed mark, past drafts as far as they were right, and name full blocks."""
+        before, num_drafts = request.num_computed, len(advance.drafts)
+        end = advance.start + advance.num_tokens - num_drafts + max(0, num_accepted - 1)
         request.num_computed = end
+        if num_drafts:
+            request.num_scheduled = end  # nothing else of it is in flight while drafts are
+            self._core.speculator.observe(request, num_drafts, num_accepted - 1)
+        if index in result.drafts:
+            request.drafts = result.drafts[index]
         self.num_prompt_tokens += max(0, min(end, request.num_prompt_tokens) - before)
-        if end // self._block_size > request.table.num_hashed_blocks:
-            self._core.allocator.commit(request.table, request.token_ids, end)
-        self._core.policy.on_tokens(request, advance.num_tokens, self._core.view)
+        allocator, size = self._core.allocator, self._block_size
+        if end // size > request.table.num_hashed_blocks:
+            allocator.commit(request.table, request.token_ids, end)
+        if end // size > before // size:
+            allocator.trim(request.table, end)
+        self._core.policy.on_tokens(request, end - advance.start, self._core.view)
         if advance.is_prompt_scored and not request.is_scored:
             if request.prompt_logprobs is None:
                 request.prompt_logprobs = [None]
             request.prompt_logprobs.extend(result.prompt_logprobs.get(index, ()))
             request.is_scored = end >= request.num_prompt_tokens
 
-    def _take_tokens(self, request: Request, result: StepResult, index: int) -> EngineOutput:
-        """Append the accepted ids up to the first that stops the request."""
-        is_first = request.num_output_tokens == 0
-        accepted: list[int] = []
-        reason = None
-        for token_id in result.token_ids[index]:
-            accepted.append(token_id)
-            request.token_ids.append(token_id)
-            reason = self._stop_reason(request, token_id)
-            if reason is not None:
-                break
-        self.num_generated_tokens += len(accepted)
-        logprobs = result.logprobs.get(index)
+    def _output(
+        self,
+        request: Request,
+        token_ids: list[int],
+        logprobs: list[TokenLogprobs] | None,
+        reason: str | None,
+    ) -> EngineOutput:
+        """Return the news of newly sampled tokens, and end the request if there is a reason to."""
         output = EngineOutput(
             request.request_id,
-            accepted,
-            logprobs=None if logprobs is None else logprobs[: len(accepted)],
-            prompt_logprobs=request.prompt_logprobs if is_first else None,
+            token_ids,
+            logprobs=None if logprobs is None else logprobs[: len(token_ids)],
             num_cached_tokens=request.num_cached_tokens,
             finish_reason=reason,
         )
         if reason is not None:
-            if reason == "stop" and accepted[-1] in (request.source.params.stop_token_ids or ()):
-                output.stop_reason = accepted[-1]
+            if reason == "stop" and token_ids[-1] in (request.source.params.stop_token_ids or ()):
+                output.stop_reason = token_ids[-1]
             self._end(request, reason)
         return output
 

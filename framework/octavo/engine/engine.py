@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from octavo.engine.committing import Committer
+from octavo.engine.holds import Holds
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
 from octavo.engine.request import Request
 from octavo.errors import EngineDeadError, QueueFullError, RequestError
@@ -53,6 +54,7 @@ class Engine:
         self._clock = clock
         self._sleep = sleep
         self._committer = Committer(core)
+        self._holds = Holds(executor)
         self._requests: dict[str, Request] = {}
         self._in_flight: deque[tuple[ScheduledStep, StepHandle]] = deque()
         self._num_added = 0
@@ -76,7 +78,8 @@ class Engine:
                 "try again later, or raise max-num-queued-reqs",
             )
         self._check_feasible(source)
-        request = Request(source, self._num_added)
+        request = Request(source, self._num_added, len(self.core.allocator.context.groups))
+        self._holds.prepare(request)
         self._num_added += 1
         self.core.add(request)
         self._requests[source.request_id] = request
@@ -99,6 +102,7 @@ class Engine:
         for request_id in request_ids:
             request = self._requests.pop(request_id, None)
             if request is not None:
+                self._holds.forget(request)
                 outputs.append(self._committer.finish(request, "abort"))
         return outputs
 
@@ -117,7 +121,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Return whether `step` would do anything (held requests do not count)."""
-        if self._in_flight or len(self.core.running):
+        if self._in_flight or len(self.core.running) or self._holds.has_news:
             return True
         return any(not request.held_by for request in self.core.waiting)
 
@@ -127,6 +131,7 @@ class Engine:
         Returns the news of its requests, possibly none. Raises `EngineDeadError` when the
         executor fails as a whole; every request is lost then.
         """
+        refused = self._settle()
         while len(self._in_flight) <= self._depth:
             scheduled = self.core.plan(self._clock())
             if scheduled is None:
@@ -134,16 +139,32 @@ class Engine:
             handle = self._guard(partial(self.executor.submit, scheduled.plan))
             self._in_flight.append((scheduled, handle))
         if not self._in_flight:
-            if self.has_work:
+            if self.has_work and not refused:
                 self._sleep(STALL_S)
-            return []
+            return refused
         scheduled, handle = self._in_flight.popleft()
         outputs = self._committer.commit(scheduled, self._guard(handle.result))
         for output in outputs:
             if output.finish_reason is not None:
                 self._requests.pop(output.request_id, None)
         self._num_steps += 1
-        return outputs
+        return refused + outputs
+
+    def _settle(self) -> list[EngineOutput]:
+        """Release held requests whose resources are there, and end those that cannot have them."""
+        refused = []
+        for request, error in self._holds.settle():
+            self._requests.pop(request.request_id, None)
+            refused.append(self._committer.refuse(request, error))
+        return refused
+
+    def wait(self) -> bool:
+        """Sleep until a held request can go on. False when none waits for that."""
+        return self._holds.wait()
+
+    def on_ready(self, call: Callable[[], None]) -> None:
+        """Have `call` called, from any thread, when a held request can go on."""
+        self._holds.on_ready = call
 
     def _guard(self, call: Callable[[], T]) -> T:
         """Run an executor's call; whatever it raises means that the engine is dead."""
@@ -179,6 +200,8 @@ class Engine:
             preemptions=self.core.num_preemptions,
             prefix_queries_tokens=self.core.num_queried_tokens,
             prefix_hits_tokens=self.core.num_hit_tokens,
+            draft_tokens=self.core.speculator.num_drafts,
+            accepted_tokens=self.core.speculator.num_accepted,
             finished=dict(committer.finished_counts),
         )
 

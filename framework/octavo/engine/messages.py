@@ -50,8 +50,9 @@ class EngineOutput:
     """News of one request after a step.
 
     `prompt_logprobs` comes once, with the first output: one entry per prompt token, the first
-    None. `finish_reason`: stop, length, abort or error (then `error` says why); `stop_reason` is
-    the stop token id that ended it, None for end-of-sequence.
+    None. `finish_reason`: stop, length, abort or error; `stop_reason` is the stop token id that
+    ended it, None for end-of-sequence. `error` says what went wrong; `is_refused` tells a fault
+    of the request from one of the engine, and `param` the field at fault.
     """
 
     request_id: str
@@ -62,6 +63,8 @@ class EngineOutput:
     finish_reason: str | None = None
     stop_reason: int | None = None
     error: str | None = None
+    is_refused: bool = False
+    param: str | None = None
 
 
 @dataclass(slots=True)
@@ -78,6 +81,8 @@ class EngineStats:
     preemptions: int = 0
     prefix_queries_tokens: int = 0
     prefix_hits_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
     finished: dict[str, int] = field(default_factory=dict)
 
 

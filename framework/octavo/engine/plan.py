@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from octavo.engine.messages import TokenLogprobs
     from octavo.interfaces.adapter import AdapterUse
     from octavo.interfaces.grammar import GrammarSpec
@@ -28,7 +30,10 @@ class RowSpec:
 
 @dataclass(slots=True)
 class RowStart:
-    """A request that enters the running set, new or after preemption."""
+    """A request that enters the running set, new or after preemption.
+
+    After a preemption its sampling goes on from the state that was kept under `request_id`.
+    """
 
     row: int
     request_id: str
@@ -38,22 +43,34 @@ class RowStart:
 
 @dataclass(slots=True)
 class RowAdvance:
-    """One request's share of a step: positions start .. start + num_tokens."""
+    """One request's share of a step: positions start .. start + num_tokens.
+
+    The last tokens are `drafts`: guesses, each of which is verified by the row of logits before
+    it. A sampling advance has `len(drafts) + 1` rows of logits and yields 1 to as many tokens.
+    """
 
     row: int
     start: int
     num_tokens: int
-    new_block_ids: list[int]  # appended to the row's block table before the step
+    new_block_ids: Sequence[Sequence[int]]  # by group: appended to the row's tables beforehand
     is_sampling: bool  # the last position yields a token
     is_prompt_scored: bool = False  # prompt logprobs are wanted of these positions
+    drafts: tuple[int, ...] = ()
+    num_drafts_wanted: int = 0  # how many the executor may propose after this step
 
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step. `ends` are applied first (rows released), then `starts`, then `advances`."""
+    """One step. Rows are released first (`ends`, `pauses`), then `starts`, then `advances`.
+
+    `pauses` are rows of preempted requests: what sampling has gathered about them is kept by
+    their request ids until they start again, or until `drops` names them.
+    """
 
     step: int
     ends: list[int] = field(default_factory=list)
+    pauses: list[int] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)
     starts: list[RowStart] = field(default_factory=list)
     advances: list[RowAdvance] = field(default_factory=list)
 
@@ -68,11 +85,13 @@ class StepResult:
     """Aligned with `plan.advances`: the accepted ids of each (empty when it samples nothing).
 
     `logprobs` and `prompt_logprobs` hold entries by index of the advance, where asked for.
-    `errors`: by index of the advance, why that request failed; the others are good.
+    `drafts`: by index, what the executor guesses to come next. `errors`: by index, why that
+    request failed; the others are good.
     """
 
     step: int
     token_ids: list[tuple[int, ...]]
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    drafts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)

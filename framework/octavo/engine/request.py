@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from octavo.engine.acceptance import Acceptance
 from octavo.interfaces.allocator import BlockTable
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ class Request:
     """One sequence in the engine. Satisfies `octavo.interfaces.scheduler.RequestView`."""
 
     __slots__ = (
-        "arrival_s", "epoch", "finish_reason", "held_by", "is_scored", "is_started", "max_tokens",
-        "metadata", "num_cached_tokens", "num_computed", "num_in_flight", "num_placeholders",
-        "num_preemptions", "num_prompt_tokens", "num_scheduled", "num_sent_blocks", "order_key",
-        "priority", "prompt_logprobs", "request_id", "row", "sequence_number", "source", "state",
-        "table", "token_ids",
+        "acceptance", "arrival_s", "drafts", "epoch", "finish_reason", "held_by", "is_scored",
+        "max_tokens", "metadata", "num_cached_tokens", "num_computed", "num_in_flight",
+        "num_placeholders", "num_preemptions", "num_prompt_tokens", "num_scheduled",
+        "num_sent_blocks", "order_key", "priority", "prompt_logprobs", "request_id", "row",
+        "sequence_number", "source", "state", "table", "token_ids",
     )  # fmt: skip
 
-    def __init__(self, source: EngineRequest, sequence_number: int) -> None:
+    def __init__(self, source: EngineRequest, sequence_number: int, num_groups: int = 1) -> None:
         self.source = source
         self.request_id = source.request_id
         self.sequence_number = sequence_number
@@ -47,7 +48,7 @@ class Request:
         self.num_prompt_tokens = len(source.prompt_token_ids)
         self.max_tokens = source.max_tokens
         self.token_ids: list[int] = list(source.prompt_token_ids)
-        self.table = BlockTable(extra=(source.cache_salt, ()))
+        self.table = BlockTable.of(num_groups, (source.cache_salt, ()))
         self.state = RequestState.WAITING
         self.held_by: set[str] = set()
         self.order_key: Any = None
@@ -57,6 +58,7 @@ class Request:
         self.num_preemptions = 0
         self.epoch = 0  # grows with each preemption: results of older steps hold no KV any more
         self.is_scored = source.params.prompt_logprobs is None  # prompt logprobs are complete
+        self.acceptance = Acceptance()
         self._reset_progress()
 
     def _reset_progress(self) -> None:
@@ -66,7 +68,7 @@ class Request:
         self.num_placeholders = 0
         self.num_in_flight = 0
         self.num_sent_blocks = 0
-        self.is_started = False
+        self.drafts: tuple[int, ...] = ()  # the executor's guesses, for the next step
 
     @property
     def num_output_tokens(self) -> int:

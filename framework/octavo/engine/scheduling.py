@@ -23,9 +23,13 @@ from octavo.engine.request import Request, RequestState
 from octavo.interfaces.scheduler import SchedulerView
 
 if TYPE_CHECKING:
+    from octavo.engine.speculation import Speculator
     from octavo.interfaces.allocator import Allocator
     from octavo.interfaces.executor import StepCosts
     from octavo.interfaces.scheduler import SchedulerPolicy
+
+
+_NO_BLOCKS: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(slots=True)
@@ -41,12 +45,18 @@ class SchedulingCore:
     """Waiting and running requests, and the plan of the next step."""
 
     def __init__(
-        self, policy: SchedulerPolicy, allocator: Allocator, limits: Limits, costs: StepCosts
+        self,
+        policy: SchedulerPolicy,
+        allocator: Allocator,
+        limits: Limits,
+        costs: StepCosts,
+        speculator: Speculator,
     ) -> None:
         self.policy = PolicyGuard(policy)
         self.allocator = allocator
         self.limits = limits
         self.costs = costs
+        self.speculator = speculator
         self.view = SchedulerView(max_num_seqs=limits.max_num_seqs)
         self.waiting = OrderedQueue(self.policy)
         self.running = OrderedQueue(self.policy)
@@ -54,7 +64,7 @@ class SchedulingCore:
         self.num_queried_tokens = 0
         self.num_hit_tokens = 0
         self._free_rows = list(range(limits.max_num_seqs - 1, -1, -1))
-        self._ended_rows: list[int] = []
+        self._released = StepPlan(0)  # rows and requests to be named in the next plan
         self._num_steps = 0
 
     # ------------------------------------------------------------------ requests come and go
@@ -67,16 +77,19 @@ class SchedulingCore:
         """Take a request out, wherever it stands, and free all that it holds (S5)."""
         if request.state is RequestState.RUNNING:
             self.running.remove(request)
-            self._release(request)
+            self._released.ends.append(self._release(request))
         elif request.state is RequestState.WAITING:
             self.waiting.remove(request)
+            if request.num_preemptions:
+                self._released.drops.append(request.request_id)
         request.state = RequestState.FINISHED
+        self.speculator.forget(request)
 
-    def _release(self, request: Request) -> None:
+    def _release(self, request: Request) -> int:
+        """Free what a running request holds. Returns its row."""
         self.allocator.free(request.table)
-        if request.is_started:
-            self._ended_rows.append(request.row)
         self._free_rows.append(request.row)
+        return request.row
 
     # ------------------------------------------------------------------ planning
 
@@ -91,9 +104,22 @@ class SchedulingCore:
             self._admit_waiting(step, budget)
         if not step.plan.advances:
             return None
-        step.plan.ends, self._ended_rows = self._ended_rows, []
+        plan, released = step.plan, self._released
+        plan.ends, plan.pauses, plan.drops = released.ends, released.pauses, released.drops
+        self._released = StepPlan(0)
+        self._ask_for_drafts(step)
         self._num_steps += 1
         return step
+
+    def _ask_for_drafts(self, step: ScheduledStep) -> None:
+        """Say how many drafts the executor may make behind each token of this step."""
+        num_running = len(self.running)
+        for request, advance in zip(step.requests, step.plan.advances, strict=True):
+            if advance.is_sampling:
+                wanted = self.speculator.num_wanted(request, num_running)
+                if wanted:
+                    most = request.max_tokens - request.num_output_tokens - 2
+                    advance.num_drafts_wanted = max(0, min(wanted, most))
 
     def _look(self, now_s: float) -> None:
         view, counts = self.view, self.allocator.counts()
@@ -112,7 +138,7 @@ class SchedulingCore:
             wanted = request.num_wanted
             if wanted == 1:
                 if budget.num_tokens > 0:
-                    self._advance(request, 1, step, budget)
+                    self._decode(request, step, budget)
             elif wanted > 1:
                 later.append(request)
         for request in later:
@@ -121,6 +147,29 @@ class SchedulingCore:
                 if num_tokens > 0:
                     self._advance(request, num_tokens, step, budget)
         return self.num_preemptions > num_before
+
+    def _decode(self, request: Request, step: ScheduledStep, budget: StepBudget) -> None:
+        """Give a request one token, and the drafts that are worth it and find room.
+
+        Nobody is preempted for drafts. While its last token is still in flight nothing can be
+        guessed about the next, so that a request that might be drafted waits for it.
+        """
+        speculator = self.speculator
+        if not (speculator.is_active or request.drafts) or not request.is_scored:
+            self._advance(request, 1, step, budget)
+            return
+        if request.num_placeholders:
+            if not speculator.is_active:
+                self._advance(request, 1, step, budget)
+            return
+        most = request.max_tokens - request.num_output_tokens - 1
+        room = budget.room_for_drafts(request.num_scheduled, most)
+        drafts = speculator.drafts(request, room, len(self.running))
+        target = request.num_scheduled + 1 + len(drafts)
+        if drafts and self.allocator.allocate(request.table, target):
+            self._put(request, 1 + len(drafts), step, budget, drafts)
+        else:
+            self._advance(request, 1, step, budget)
 
     def _chunk(self, request: Request, wanted: int, context: int, budget: StepBudget) -> int:
         room = min(wanted, budget.room_for_chunk(context))
@@ -134,7 +183,7 @@ class SchedulingCore:
         """Give `request` its share, preempting others (or itself) when memory runs out."""
         target = request.num_scheduled + num_tokens
         table = request.table
-        if target > len(table.block_ids) * self.limits.block_size:
+        if target > table.num_blocks * self.limits.block_size:
             while not self.allocator.allocate(table, target):
                 victim = self._choose_victim()
                 self._preempt(victim, step, budget)
@@ -152,44 +201,51 @@ class SchedulingCore:
         if victim in step.requests:
             index = step.requests.index(victim)
             share = step.plan.advances[index]
-            budget.give_back(share.num_tokens, share.start)
+            budget.give_back(share.num_tokens, share.start, len(share.drafts))
             victim.num_in_flight -= 1
             victim.num_placeholders -= share.is_sampling
             for items in (step.requests, step.epochs, step.plan.advances):
                 del items[index]
         self.running.remove(victim)
-        self._release(victim)
+        self._released.pauses.append(self._release(victim))
         victim.preempt()
         self.waiting.add(victim, self.view)
         self.num_preemptions += 1
 
     def _put(
-        self, request: Request, num_tokens: int, step: ScheduledStep, budget: StepBudget
+        self,
+        request: Request,
+        num_tokens: int,
+        step: ScheduledStep,
+        budget: StepBudget,
+        drafts: tuple[int, ...] = (),
     ) -> None:
         """Write the share into the plan and move the request's marks."""
-        start = request.num_scheduled
-        end = start + num_tokens
-        blocks = request.table.block_ids
-        num_known = len(request.token_ids) + request.num_placeholders
+        start, table = request.num_scheduled, request.table
+        end, num_sent = start + num_tokens, request.num_sent_blocks
+        num_known = len(request.token_ids) + request.num_placeholders + len(drafts)
         is_sampling = end == num_known and request.max_tokens > 0
+        num_blocks = table.num_blocks
         step.plan.advances.append(
             RowAdvance(
                 request.row,
                 start,
                 num_tokens,
-                blocks[request.num_sent_blocks :],
+                [ids[num_sent:] for ids in table.groups] if num_sent < num_blocks else _NO_BLOCKS,
                 is_sampling,
                 not request.is_scored,
+                drafts,
             )
         )
         step.requests.append(request)
         step.epochs.append(request.epoch)
-        request.num_sent_blocks = len(blocks)
+        request.num_sent_blocks = num_blocks
         request.num_scheduled = end
         request.num_in_flight += 1
+        request.drafts = ()
         if is_sampling:
             request.num_placeholders += 1
-        budget.take(num_tokens, start)
+        budget.take(num_tokens, start, len(drafts))
 
     # ------------------------------------------------------------------ admission
 
@@ -254,7 +310,6 @@ class SchedulingCore:
         request.state = RequestState.RUNNING
         request.row = self._free_rows.pop()
         request.num_computed = request.num_scheduled = num_hits
-        request.is_started = True
         if request.num_preemptions == 0:
             request.num_cached_tokens = num_hits
             self.num_queried_tokens += request.num_prompt_tokens

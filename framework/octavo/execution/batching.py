@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 class FlatBatch:
     """Where the results of a step are to be found.
 
-    `sampled[i]`: index of the advance that row i of the logits belongs to; `sampled_rows[i]`:
-    its batch row. `query_start`: int64 [advances + 1].
+    For row i of the logits: `sampled[i]` is the index of the advance it belongs to,
+    `sampled_rows[i]` that one's batch row, and `offsets[i]` how many of its drafts come before.
+    `query_start`: int64 [advances + 1]. `has_drafts`: whether any offset is not 0.
     """
 
     sampled: np.ndarray
     sampled_rows: np.ndarray
+    offsets: np.ndarray
     query_start: np.ndarray
+    has_drafts: bool
 
 
 class BatchBuilder:
@@ -46,8 +49,8 @@ class BatchBuilder:
         self._logit_rows = buffers.logit_rows.numpy()
         self._query_start = batch.query_start.numpy()
         self._seq_lens = batch.seq_lens.numpy()
-        self._block_tables = batch.block_tables.numpy()
-        self._slots = batch.slots.numpy()
+        self._block_tables = [group.block_tables.numpy() for group in buffers.groups]
+        self._slots = [group.slots.numpy() for group in buffers.groups]
         self._arange = np.arange(len(self._token_ids), dtype=np.int64)
 
     def build(self, advances: list[RowAdvance]) -> FlatBatch:
@@ -62,15 +65,21 @@ class BatchBuilder:
         num_tokens = int(query_start[-1])
         self._fill_tokens(rows, starts, lengths, query_start, num_tokens)
         np.add(starts, lengths, out=self._seq_lens[:num_seqs])
-        self._block_tables[:num_seqs] = self._rows.block_tables[rows]
+        for mine, theirs in zip(self._block_tables, self._rows.block_tables, strict=True):
+            mine[:num_seqs] = theirs[rows]
         sampled = np.flatnonzero(is_sampling)
-        self._logit_rows[: len(sampled)] = query_start[1:][sampled] - 1
+        has_drafts = any(advance.drafts for advance in advances)
+        if has_drafts:
+            sampled, offsets, tokens = _draft_rows(advances, sampled, query_start)
+        else:
+            offsets = np.zeros(len(sampled), dtype=np.int64)
+            tokens = query_start[1:][sampled] - 1
+        self._logit_rows[: len(sampled)] = tokens
         buffers = self._buffers
         buffers.num_tokens.value = num_tokens
         buffers.num_rows.value = len(sampled)
-        buffers.attention.num_tokens.value = num_tokens
         buffers.attention.num_seqs.value = num_seqs
-        return FlatBatch(sampled, rows[sampled], query_start.copy())
+        return FlatBatch(sampled, rows[sampled], offsets, query_start.copy(), has_drafts)
 
     def _fill_tokens(
         self,
@@ -90,5 +99,18 @@ class BatchBuilder:
             np.subtract(self._arange[:num_tokens], np.repeat(query_start[:-1], lengths), positions)
             positions += np.repeat(starts, lengths)
         self._token_ids[:num_tokens] = data.token_ids[token_rows, positions]
-        blocks = data.block_tables[token_rows, positions // size].astype(np.int64)
-        self._slots[:num_tokens] = blocks * size + positions % size
+        places, offsets = np.divmod(positions, size)
+        for slots, tables in zip(self._slots, data.block_tables, strict=True):
+            np.multiply(tables[token_rows, places], size, out=slots[:num_tokens], dtype=np.int64)
+            slots[:num_tokens] += offsets
+
+
+def _draft_rows(
+    advances: list[RowAdvance], sampled: np.ndarray, query_start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each row of logits its advance, its draft position and its flat token."""
+    counts = np.array([len(advances[index].drafts) + 1 for index in sampled.tolist()])
+    offsets = np.concatenate([np.arange(count) for count in counts])
+    owners = np.repeat(sampled, counts)
+    last = query_start[1:][owners] - np.repeat(counts, counts)
+    return owners, offsets, last + offsets

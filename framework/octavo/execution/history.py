@@ -14,6 +14,8 @@ from octavo.interfaces.sampler import PenaltyRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from octavo.engine.plan import RowSpec
 
 
@@ -57,13 +59,31 @@ class PenaltyHistory:
             self._size += 1
         self._counts[index] += 1
 
-    def row(self, row: int) -> PenaltyRow:
-        """Return the penalties for row `row` of the logits (views: to be read at once)."""
+    def row(self, row: int, drafts: Sequence[int] = ()) -> PenaltyRow:
+        """Return the penalties for row `row` of the logits (views: to be read at once).
+
+        `drafts` are counted as well, for this row only.
+        """
+        ids, counts = self._ids[: self._size], self._counts[: self._size]
+        if drafts:
+            ids, counts = self._with(drafts, ids, counts)
         return PenaltyRow(
             row,
-            self._ids[: self._size],
-            self._counts[: self._size],
+            ids,
+            counts,
             self.repetition,
             self.frequency,
             self.presence,
         )
+
+    def _with(
+        self, drafts: Sequence[int], ids: NDArray[np.int64], counts: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return copies of ids and counts in which `drafts` are counted."""
+        new = [token_id for token_id in dict.fromkeys(drafts) if token_id not in self._index]
+        places = {token_id: len(ids) + place for place, token_id in enumerate(new)}
+        ids = np.concatenate((ids, np.asarray(new, dtype=np.int64)))
+        counts = np.concatenate((counts, np.zeros(len(new), dtype=np.int32)))
+        for token_id in drafts:
+            counts[places.get(token_id, self._index.get(token_id, -1))] += 1
+        return ids, counts

@@ -18,6 +18,7 @@ from octavo.execution.cache_layout import CacheLayout
 from octavo.execution.loader import load_parameters
 from octavo.execution.memory import KVDemand, num_blocks_for
 from octavo.execution.runner import ModelRunner, RunnerShape, WeightFacts
+from octavo.interfaces.attention import StateSpec
 from octavo.model_files import locate_model, open_checkpoint
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ def load_runner(
         checkpoint.close()
     layout = CacheLayout.of(architecture.cache_specs())
     shape = runner_shape(config, architecture, layout, platform.available_bytes())
-    architecture.prepare(shape.max_num_tokens, shape.max_num_seqs, shape.max_model_len)
+    architecture.prepare(shape.max_num_tokens, shape.max_logit_rows, shape.max_model_len)
     capacity = StepCapacity(
         max_tokens=shape.max_num_tokens,
-        max_rows=shape.max_num_seqs,
+        max_rows=shape.max_logit_rows,
         max_seqs=shape.max_num_seqs,
         max_blocks=shape.max_blocks_per_seq,
         block_size=shape.block_size,
@@ -145,4 +146,6 @@ def runner_shape(
         max_model_len,
         settings.block_size,
         num_blocks,
+        groups=layout.groups,
+        can_roll_back=not any(isinstance(spec, StateSpec) for spec in layout.specs),
     )

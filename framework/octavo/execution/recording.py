@@ -208,3 +208,12 @@ class RecordingAttention(Attention):
     def allocate(self, spec: CacheSpec, num_blocks: int, block_size: int) -> Any:
         """Handed through."""
         return self.inner.allocate(spec, num_blocks, block_size)
+
+
+def is_recordable(architecture: Architecture) -> bool:
+    """Return whether a step of the model may be recorded: nothing in it says that it cannot be."""
+    return (
+        architecture.is_recordable
+        and architecture.ops.is_recordable
+        and architecture.attention.is_recordable
+    )

@@ -14,23 +14,30 @@ from octavo.execution.history import PenaltyHistory
 
 if TYPE_CHECKING:
     from octavo.engine.plan import RowAdvance, RowSpec, RowStart
-    from octavo.interfaces.sampler import SamplerStage
+    from octavo.execution.custom_stages import CustomStages
+    from octavo.execution.grammars import GrammarRow
 
 _INT32_MAX = 2**31 - 1
-_UINT64 = (1 << 64) - 1
+#: seeds are taken modulo 2**64
+UINT64 = (1 << 64) - 1
 
 
 class Rows:
     """Arrays of `max_rows` rows. A row is reset when it starts, so that nothing leaks into it."""
 
-    def __init__(self, max_rows: int, max_model_len: int, max_blocks: int) -> None:
+    def __init__(
+        self, max_rows: int, max_model_len: int, max_blocks: int, num_groups: int = 1
+    ) -> None:
         # Touched page by page: a long context costs memory only once it is used.
         self.token_ids = np.zeros((max_rows, max_model_len + 1), dtype=np.int32)
-        self.block_tables = np.zeros((max_rows, max_blocks), dtype=np.int32)
+        self.block_tables = [
+            np.zeros((max_rows, max_blocks), dtype=np.int32) for _ in range(num_groups)
+        ]
         self.num_blocks = [0] * max_rows
         self.num_tokens = [0] * max_rows
         self.specs: list[RowSpec | None] = [None] * max_rows
-        self.stages: list[tuple[SamplerStage, ...]] = [()] * max_rows
+        self.stages: list[CustomStages | None] = [None] * max_rows
+        self.grammars: list[GrammarRow | None] = [None] * max_rows
         self.penalties: list[PenaltyHistory | None] = [None] * max_rows
         self.has_edits = np.zeros(max_rows, dtype=bool)
         self.temperature = np.zeros(max_rows, dtype=np.float32)
@@ -39,30 +46,49 @@ class Rows:
         self.min_p = np.zeros(max_rows, dtype=np.float64)
         self.seeds = np.zeros(max_rows, dtype=np.uint64)
         self.choices = np.zeros(max_rows, dtype=np.int64)
+        self.names = [""] * max_rows
+        self._kept: dict[str, CustomStages] = {}  # of preempted requests, by their ids
 
-    def start(self, start: RowStart, custom_stages: tuple[SamplerStage, ...]) -> None:
-        """Fill a row. `custom_stages`: the active stages that are not native, in order."""
+    def start(
+        self, start: RowStart, stages: CustomStages | None, grammar: GrammarRow | None
+    ) -> None:
+        """Fill a row. `stages`: those of a request that is sampled row by row."""
         row, spec, params = start.row, start.spec, start.spec.params
         num_tokens = len(start.token_ids)
         self.token_ids[row, :num_tokens] = start.token_ids
         self.num_tokens[row] = num_tokens
         self.num_blocks[row] = 0
-        self.block_tables[row] = 0
+        for tables in self.block_tables:
+            tables[row] = 0
         self.specs[row] = spec
-        self.stages[row] = custom_stages
+        self.names[row] = start.request_id
+        self.stages[row] = self._kept.pop(start.request_id, stages)
+        self.grammars[row] = grammar
         self.temperature[row] = params.temperature
         self.top_k[row] = min(params.top_k, _INT32_MAX)  # as good as off, and fits its cell
         self.top_p[row] = params.top_p
         self.min_p[row] = params.min_p
-        self.seeds[row] = spec.seed & _UINT64
+        self.seeds[row] = spec.seed & UINT64
         self.choices[row] = spec.choice
         self.penalties[row] = PenaltyHistory.of(spec, start.token_ids)
-        self.has_edits[row] = _has_edits(spec) or bool(custom_stages)
+        self.has_edits[row] = _has_edits(spec) or stages is not None or grammar is not None
+
+    def pause(self, row: int) -> None:
+        """Empty a row whose request goes on later, and keep the states of its stages until then."""
+        stages = self.stages[row]
+        if stages is not None and stages.has_state:
+            self._kept[self.names[row]] = stages
+        self.end(row)
+
+    def drop(self, request_id: str) -> None:
+        """Forget what was kept of a preempted request, if anything."""
+        self._kept.pop(request_id, None)
 
     def end(self, row: int) -> None:
         """Empty a row."""
         self.specs[row] = None
-        self.stages[row] = ()
+        self.stages[row] = None
+        self.grammars[row] = None
         self.penalties[row] = None
         self.has_edits[row] = False
 
@@ -74,12 +100,19 @@ class Rows:
         return spec
 
     def add_blocks(self, advance: RowAdvance) -> None:
-        """Append the advance's new blocks to its table."""
-        blocks = advance.new_block_ids
-        if blocks:
+        """Append the advance's new blocks to its tables."""
+        by_group = advance.new_block_ids
+        if by_group:
             row, start = advance.row, self.num_blocks[advance.row]
-            self.block_tables[row, start : start + len(blocks)] = blocks
-            self.num_blocks[row] = start + len(blocks)
+            end = start + len(by_group[0])
+            for tables, blocks in zip(self.block_tables, by_group, strict=True):
+                tables[row, start:end] = blocks
+            self.num_blocks[row] = end
+
+    def guess(self, row: int, drafts: tuple[int, ...]) -> None:
+        """Put drafts behind the known tokens, for the step that verifies them."""
+        start = self.num_tokens[row]
+        self.token_ids[row, start : start + len(drafts)] = drafts
 
     def append(self, row: int, token_id: int) -> None:
         """Note a sampled token: the next step reads it from here."""

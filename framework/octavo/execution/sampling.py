@@ -8,12 +8,17 @@ Knows rows and logits. Does not know models, the schedule or how the ops compute
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from octavo.engine.messages import TokenLogprobs
+from octavo.execution.custom_stages import CustomStages
+from octavo.execution.masks import apply_mask
+from octavo.execution.rows import UINT64
 from octavo.execution.processors import apply_processors
 from octavo.interfaces.sampler import LogprobInputs, SamplingInputs, SamplingRow
 
@@ -22,7 +27,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from octavo.engine.plan import RowSpec
+    from octavo.engine.plan import RowAdvance, RowSpec, RowStart
+    from octavo.execution.batching import FlatBatch
     from octavo.execution.rows import Rows
     from octavo.interfaces.ops import OpSet
     from octavo.interfaces.sampler import LogprobOutputs, SamplerStage
@@ -31,33 +37,55 @@ if TYPE_CHECKING:
 PURPOSE_SAMPLE = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One row of logits: its index, its batch row, the drafts before it, what its form allows."""
+
+    index: int
+    row: int
+    offset: int
+    drafts: tuple[int, ...]
+    mask: np.ndarray | None
+
+
+@dataclass(slots=True)
+class Draws:
+    """What was drawn from each row of logits.
+
+    `logprobs` and `errors` by row of the logits, where there are any.
+    """
+
+    token_ids: list[int]
+    logprobs: dict[int, TokenLogprobs]
+    errors: dict[int, str]
+
+
 class RowSampler:
-    """Samples one token for each given row. `stages` is the whole pipeline, in order."""
+    """Draws one token from each row of logits. `stages` is the whole pipeline, in order."""
 
     def __init__(self, ops: OpSet, rows: Rows, stages: Sequence[SamplerStage]) -> None:
         self._ops = ops
         self._rows = rows
         self._stages = tuple(sorted(stages, key=lambda stage: stage.position))
 
-    def custom_stages(self, spec: RowSpec) -> tuple[SamplerStage, ...]:
+    def custom_stages(self, start: RowStart) -> CustomStages | None:
         """Return the stages to run one by one: none, unless an active one is not native."""
+        spec = start.spec
         active = [stage for stage in self._stages if stage.is_active(spec.params)]
         if all(stage.is_native for stage in active):
-            return ()
-        return tuple(active)
+            return None
+        return CustomStages(active, self._view(spec, start.token_ids))
 
-    def sample(
-        self, logits: Tensor, rows: np.ndarray
-    ) -> tuple[np.ndarray, dict[int, list[TokenLogprobs]], dict[int, str]]:
-        """Draw one token per row of logits [n, vocab]; rows: int64 [n], the batch rows.
+    def sample(self, logits: Tensor, batch: FlatBatch, advances: Sequence[RowAdvance]) -> Draws:
+        """Draw from logits [n, vocab], which may be overwritten. Appends nothing to the rows.
 
-        Returns token ids [n], logprobs by index where asked for, and errors by index. Appends
-        nothing to the rows. The logits may be overwritten.
+        A row behind drafts is edited and drawn as if they were right: with them in its history,
+        and with the noise of its own position.
         """
-        data = self._rows
+        data, rows = self._rows, batch.sampled_rows
         errors: dict[int, str] = {}
         raw, wanted = self._keep_raw(logits, rows)
-        positions = self._output_positions(rows)
+        positions = self._output_positions(rows) + batch.offsets
         inputs = SamplingInputs(
             temperature=data.temperature[rows],
             top_k=data.top_k[rows],
@@ -68,16 +96,12 @@ class RowSampler:
             ),
         )
         if data.has_edits[rows].any():
-            for index in np.flatnonzero(data.has_edits[rows]).tolist():
-                try:
-                    self._edit(logits, index, int(rows[index]), inputs)
-                except Exception as error:  # noqa: BLE001 - a request's own code may raise anything
-                    errors[index] = f"{type(error).__name__}: {error}"
+            self._edit_all(logits, batch, advances, inputs, errors)
         outputs = self._ops.sample(logits, inputs)
         for index in np.flatnonzero(outputs.is_bad).tolist():
             errors.setdefault(index, "the logits hold NaN, or no token may be drawn")
         logprobs = self._logprobs(raw, wanted, rows, outputs.token_ids)
-        return outputs.token_ids, logprobs, errors
+        return Draws(outputs.token_ids.tolist(), logprobs, errors)
 
     def _output_positions(self, rows: np.ndarray) -> np.ndarray:
         data = self._rows
@@ -86,51 +110,81 @@ class RowSampler:
         ]
         return np.asarray(positions, dtype=np.int64)
 
-    def _edit(self, logits: Tensor, index: int, row: int, inputs: SamplingInputs) -> None:
-        """Edit one row, or note for the op set how it is to be edited."""
-        spec = self._rows.spec(row)
-        params = spec.params
-        history = self._rows.history(row)
-        output_ids = history[spec.num_prompt_tokens :]
-        if params.logits_processors:
-            prompt_ids = history[: spec.num_prompt_tokens]
-            apply_processors(params.logits_processors, logits[index], prompt_ids, output_ids)
-        if self._rows.stages[row]:
-            self._run_stages(logits[index], row, history, inputs, index)
-        else:
-            self._note_edits(spec, index, row, output_ids, inputs)
-
-    def _run_stages(
-        self, logits: Tensor, row: int, history: list[int], inputs: SamplingInputs, index: int
+    def _edit_all(
+        self,
+        logits: Tensor,
+        batch: FlatBatch,
+        advances: Sequence[RowAdvance],
+        inputs: SamplingInputs,
+        errors: dict[int, str],
     ) -> None:
-        """Run the whole pipeline on one row; the op set then only draws."""
-        spec = self._rows.spec(row)
+        """Edit each row that asks for it; what goes wrong in one is that row's error."""
+        masks: list[np.ndarray] = []
+        for index in np.flatnonzero(self._rows.has_edits[batch.sampled_rows]).tolist():
+            row, offset = int(batch.sampled_rows[index]), int(batch.offsets[index])
+            drafts = advances[batch.sampled[index]].drafts
+            try:
+                grammar = self._rows.grammars[row]
+                if grammar is not None and offset == 0:
+                    masks = grammar.masks(drafts)
+                mask = masks[offset] if grammar is not None and offset < len(masks) else None
+                place = _Place(index, row, offset, drafts[:offset], mask)
+                self._edit(logits, place, inputs)
+            except Exception as error:  # noqa: BLE001 - a request's own code may raise anything
+                errors[index] = f"{type(error).__name__}: {error}"
+
+    def _edit(self, logits: Tensor, place: _Place, inputs: SamplingInputs) -> None:
+        """Edit one row, or note for the op set how it is to be edited."""
+        spec, index = self._rows.spec(place.row), place.index
+        params, num_prompt = spec.params, spec.num_prompt_tokens
+        history = [*self._rows.history(place.row), *place.drafts]
+        if params.logits_processors:
+            apply_processors(
+                params.logits_processors, logits[index], history[:num_prompt], history[num_prompt:]
+            )
+        stages = self._rows.stages[place.row]
+        if stages is None:
+            self._note_edits(spec, place, history[num_prompt:], inputs)
+            return
+        if place.mask is not None:
+            apply_mask(logits[index], place.mask)
+        stages.apply(logits[index], self._view(spec, history), place.offset)
+        # the whole pipeline has run: the op set only draws
+        inputs.temperature[index] = 1.0 if params.temperature else 0.0
+        inputs.top_k[index], inputs.top_p[index], inputs.min_p[index] = 0, 1.0, 0.0
+
+    def _view(self, spec: RowSpec, history: Sequence[int]) -> SamplingRow:
         num_prompt = spec.num_prompt_tokens
-        view = SamplingRow(
+        return SamplingRow(
             spec.params,
             history[:num_prompt],
             history[num_prompt:],
             spec.eos_token_ids,
             spec.bad_words_ids,
+            uniform=partial(self._uniform, spec, len(history) - num_prompt),
         )
-        for stage in self._rows.stages[row]:
-            stage.apply(logits, view)
-        inputs.temperature[index] = 1.0 if spec.params.temperature else 0.0
-        inputs.top_k[index], inputs.top_p[index], inputs.min_p[index] = 0, 1.0, 0.0
+
+    def _uniform(self, spec: RowSpec, position: int, purpose: int) -> float:
+        """Return a stage's own noise for the token at a position of the output."""
+        seeds = np.array([spec.seed & UINT64], dtype=np.uint64)
+        positions, choices = np.array([position]), np.array([spec.choice])
+        return float(self._ops.uniforms(seeds, positions, choices, purpose)[0])
 
     def _note_edits(
-        self, spec: RowSpec, index: int, row: int, output_ids: list[int], inputs: SamplingInputs
+        self, spec: RowSpec, place: _Place, output_ids: list[int], inputs: SamplingInputs
     ) -> None:
-        params = spec.params
+        params, index = spec.params, place.index
+        if place.mask is not None:
+            inputs.masks.append((index, place.mask))
         if params.allowed_token_ids:
             inputs.allowed.append((index, np.asarray(params.allowed_token_ids, dtype=np.int64)))
         if params.logit_bias:
             ids = np.fromiter(params.logit_bias.keys(), dtype=np.int64)
             adds = np.fromiter(params.logit_bias.values(), dtype=np.float32)
             inputs.bias.append((index, ids, adds))
-        penalties = self._rows.penalties[row]
+        penalties = self._rows.penalties[place.row]
         if penalties is not None:
-            inputs.penalties.append(penalties.row(index))
+            inputs.penalties.append(penalties.row(index, place.drafts))
         banned = banned_ids(spec, output_ids)
         if banned:
             inputs.banned.append((index, np.asarray(banned, dtype=np.int64)))
@@ -152,7 +206,7 @@ class RowSampler:
 
     def _logprobs(
         self, raw: Tensor | None, wanted: list[int], rows: np.ndarray, token_ids: np.ndarray
-    ) -> dict[int, list[TokenLogprobs]]:
+    ) -> dict[int, TokenLogprobs]:
         if raw is None:
             return {}
         specs = [self._rows.specs[row] for row in rows[wanted].tolist()]
@@ -162,7 +216,7 @@ class RowSampler:
             np.arange(len(wanted), dtype=np.int64), chosen, np.asarray(num_top, dtype=np.int32)
         )
         records = token_logprobs(self._ops.logprobs(raw, inputs), chosen.tolist())
-        return {index: [record] for index, record in zip(wanted, records, strict=True)}
+        return dict(zip(wanted, records, strict=True))
 
 
 def banned_ids(spec: RowSpec, output_ids: Sequence[int]) -> list[int]:

@@ -106,6 +106,6 @@ def stream_call(
 
 
 def _step(engine: Engine) -> list[EngineOutput]:
-    if not engine.has_work:
+    if not engine.has_work and not engine.wait():
         raise EngineError("the engine has nothing to do, yet requests are unfinished")
     return engine.step()

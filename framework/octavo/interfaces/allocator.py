@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from octavo.interfaces.executor import CacheGroup
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
@@ -17,27 +19,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorContext:
-    """What an allocator is built with. `num_blocks` counts block 0, the null block."""
+    """What an allocator is built with. `num_blocks` counts block 0, the null block.
+
+    `groups`: each request has one table of blocks for each, all from one pool of ids.
+    """
 
     num_blocks: int
     block_size: int
     max_model_len: int
     enable_prefix_caching: bool
     eviction: Eviction
+    groups: tuple[CacheGroup, ...] = (CacheGroup(),)
 
 
 @dataclass(slots=True)
 class BlockTable:
-    """The blocks of one request, in order of position, and how far they are hashed.
+    """The blocks of one request, by group and in order of position, and how far they are hashed.
 
-    `extra` is what must be equal beside the tokens for a block to be shared: salt, media,
-    adapter. `keys` belongs to the allocator.
+    All groups have equally many entries; 0 stands where a group's block is out of reach and was
+    given back. `extra` is what must be equal beside the tokens for a block to be shared: salt,
+    media, adapter. `keys` belongs to the allocator; `num_trimmed` says how many leading entries
+    of each group are 0.
     """
 
+    groups: list[list[int]]
     extra: Hashable = None
-    block_ids: list[int] = field(default_factory=list)
     num_hashed_blocks: int = 0
     keys: list[Any] = field(default_factory=list)
+    num_trimmed: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, num_groups: int = 1, extra: Hashable = None) -> BlockTable:
+        """Return an empty table."""
+        return cls([[] for _ in range(num_groups)], extra, num_trimmed=[0] * num_groups)
+
+    @property
+    def block_ids(self) -> list[int]:
+        """Return the blocks of the first group: the only one of most models."""
+        return self.groups[0]
+
+    @property
+    def num_blocks(self) -> int:
+        """Return how many entries each group has."""
+        return len(self.groups[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +87,8 @@ class Allocator(ABC):
     A7  a block is hashed only when all its tokens are committed; rolled-back tokens leave no
         trace.
     A8  a hit leaves at least one token to compute.
+    A9  with several groups a hit is the longest prefix that every group can go on from: each has
+        all blocks within its reach.
     Block 0 is the null block and is never handed out.
     """
 
@@ -92,6 +118,10 @@ class Allocator(ABC):
     @abstractmethod
     def commit(self, table: BlockTable, token_ids: Sequence[int], num_tokens: int) -> None:
         """Hash the blocks that are full of the first `num_tokens` (committed) of `token_ids`."""
+
+    def trim(self, table: BlockTable, num_tokens: int) -> None:
+        """Give back the blocks that no position from `num_tokens` on can read."""
+        del table, num_tokens
 
     @abstractmethod
     def truncate(self, table: BlockTable, num_tokens: int) -> None:

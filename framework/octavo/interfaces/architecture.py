@@ -50,6 +50,8 @@ class ParameterSpec:
     is_optional: bool = False
     #: how the sources are split between ranks: by rows (outputs), by columns (inputs), or not
     split: Literal["none", "rows", "columns"] = "none"
+    #: added to each value of a vector, for families whose files hold norms less one
+    offset: float = 0.0
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ class Architecture(ABC):
     M4  a forward pass calls only the handed ops and attention, and writes into step buffers.
     """
 
+    #: False when a forward pass decides anything by what its buffers hold
+    is_recordable: bool = True
     #: names in a config's `architectures` that this class serves
     served: tuple[str, ...] = ()
     #: fnmatch patterns of checkpoint tensors that may be ignored in silence

@@ -99,6 +99,9 @@ class Attention(ABC):
     T5  `write` changes the slots of the batch and nothing else.
     """
 
+    #: False when an operation reads anything but its buffers: then steps are not replayed
+    is_recordable: bool = True
+
     def __init__(self, options: Any = None) -> None:
         self.options = options
 

@@ -69,8 +69,11 @@ class CacheGroup:
 class ExecutorFacts:
     """What a started executor offers. `num_blocks` counts the null block.
 
-    `groups` are those of the model's layers. `max_drafts`: how many drafts the executor's own
-    proposer makes for one request at most; 0 without one.
+    `groups` are those of the model's layers. `max_logit_rows`: how many rows of logits a step may
+    have, one for each sampled token and each draft. `max_drafts`: how many drafts the executor's
+    own proposer makes for one request at most, 0 without one, and `draft_ms` what each takes it.
+    `can_roll_back`: a token that was
+    computed may be taken back, so that drafts can be verified.
 
     `weight_bytes` is what one decode step reads of the weights as they are in the file, and
     `num_multiplied_weights` how many weights each token is multiplied with: for benchmarks.
@@ -83,7 +86,10 @@ class ExecutorFacts:
     weight_bytes: int = 0
     num_multiplied_weights: int = 0
     groups: tuple[CacheGroup, ...] = (CacheGroup(),)
+    max_logit_rows: int = 0
     max_drafts: int = 0
+    draft_ms: float = 0.0
+    can_roll_back: bool = True
 
 
 class StepHandle(Protocol):

@@ -63,6 +63,9 @@ class ServableEngine(Protocol):
     def step(self) -> list[EngineOutput]:
         """Advance. Whatever it raises means that the engine is dead."""
 
+    def on_ready(self, call: Callable[[], None]) -> None:
+        """Have `call` called, from any thread, when a held request can go on."""
+
     def stats(self) -> EngineStats:
         """Return a snapshot."""
 
@@ -77,6 +80,7 @@ class Inbox:
         self._condition = threading.Condition()
         self._messages: list[protocol.ToEngine] = []
         self._is_closed = False
+        self._is_woken = False
 
     def put(self, message: protocol.ToEngine) -> None:
         """Add a message and wake the main thread."""
@@ -90,14 +94,21 @@ class Inbox:
             self._is_closed = True
             self._condition.notify()
 
+    def wake(self) -> None:
+        """Let the main thread look around, although there is no message."""
+        with self._condition:
+            self._is_woken = True
+            self._condition.notify()
+
     def take(self, *, is_waiting: bool) -> list[protocol.ToEngine] | None:
         """Return all messages there are, possibly none; None when no more will come.
 
-        With `is_waiting`, sleep until there is something to return.
+        With `is_waiting`, sleep until there is something to return, or until woken.
         """
         with self._condition:
-            while is_waiting and not self._messages and not self._is_closed:
+            while is_waiting and not (self._messages or self._is_closed or self._is_woken):
                 self._condition.wait()
+            self._is_woken = False
             if self._is_closed:
                 return None
             messages, self._messages = self._messages, []
@@ -165,6 +176,7 @@ class EngineLoop:
     def run(self) -> None:
         """Run until the socket ends. Raises what the engine's step raises."""
         engine, inbox = self._engine, self._channel.inbox
+        engine.on_ready(inbox.wake)
         while (messages := inbox.take(is_waiting=not engine.has_work)) is not None:
             for message in messages:
                 self._handle(message)

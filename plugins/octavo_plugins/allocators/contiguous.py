@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from octavo.errors import UnsupportedError
 from octavo.interfaces.allocator import Allocator, AllocatorContext, BlockCounts, BlockTable
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ class ContiguousAllocator(Allocator):
 
     def __init__(self, options: Any, context: AllocatorContext) -> None:
         super().__init__(options, context)
+        if len(context.groups) > 1:
+            raise UnsupportedError(
+                "the allocator 'contiguous' serves models whose layers all see the same positions",
+                f"this model has {len(context.groups)} groups of layers",
+                "use --allocator paged",
+            )
         self.block_size = context.block_size
         self._total = context.num_blocks - 1
         longest = -(-context.max_model_len // context.block_size)

@@ -23,7 +23,8 @@ class PagedAllocator(Allocator):
         used      referenced by >= 1 table          `_references[id] >= 1`
         cached    hashed, referenced by none        in the eviction order, `_references[id] == 0`
 
-    Cached blocks count as free for allocation: the eviction order says which goes first.
+    Cached blocks count as free for allocation: the eviction order says which goes first. A key
+    leads to one block for each group of layers, 0 where that group's is not cached.
     """
 
     def __init__(
@@ -36,16 +37,20 @@ class PagedAllocator(Allocator):
         self.block_size = context.block_size
         self._hasher = hasher
         self._eviction = context.eviction
+        self._reaches = [group.reach for group in context.groups]
         self._total = context.num_blocks - 1  # block 0 is the null block
         self._free = list(range(self._total, 0, -1))  # a stack: low ids first
         self._references = [0] * context.num_blocks
-        self._key_of: list[BlockKey | None] = [None] * context.num_blocks
-        self._block_of: dict[BlockKey, int] = {}
+        self._name_of: list[tuple[BlockKey, int] | None] = [None] * context.num_blocks  # key, group
+        self._blocks_of: dict[BlockKey, list[int]] = {}
 
     @property
     def capacity_tokens(self) -> int:
-        """All blocks but the null block."""
-        return self._total * self.block_size
+        """What one request can hold, if no group's blocks had been trimmed yet.
+
+        A long prompt is written in chunks of any size, so that less could not be promised.
+        """
+        return self._total // len(self._reaches) * self.block_size
 
     def counts(self) -> BlockCounts:
         """Return the counts; used is what is neither free nor cached."""
@@ -53,46 +58,97 @@ class PagedAllocator(Allocator):
         return BlockCounts(free, self._total - free - cached, cached, self._total)
 
     def match(self, table: BlockTable, token_ids: Sequence[int]) -> int:
-        """Walk the full blocks as far as they are cached, one token short of the end (A8)."""
+        """Walk the full blocks as far as any group has them, then back to where all can go on.
+
+        Stops one token short of the end (A8).
+        """
         table.keys = []
         if not self.context.enable_prefix_caching:
             return 0
         size, parent = self.block_size, None
+        found: list[list[int]] = []
         for start in range(0, len(token_ids) - size, size):
-            key = BlockKey(
-                parent, tuple(token_ids[start : start + size]), table.extra, self._hasher
-            )
-            block_id = self._block_of.get(key)
-            if block_id is None:
-                break
-            parent = self._key_of[block_id]  # the canonical object: chains then meet at once
+            key = self._key(parent, token_ids[start : start + size], table)
+            blocks = self._blocks_of.get(key)
+            if blocks is None:
+                if None in self._reaches:
+                    break  # a group that needs all of them cannot go on
+                parent, blocks = key, [0] * len(self._reaches)
+            else:
+                parent = self._canonical(key, blocks)  # one object: chains then meet at once
             table.keys.append(parent)
-        return len(table.keys) * size
+            found.append(blocks)
+        num_hits = len(found)
+        while num_hits and not self._can_go_on(found, num_hits):
+            num_hits -= 1
+        del table.keys[num_hits:]
+        return num_hits * size
+
+    def _canonical(self, key: BlockKey, blocks: list[int]) -> BlockKey:
+        name = self._name_of[next(block_id for block_id in blocks if block_id)]
+        return key if name is None else name[0]
+
+    def _can_go_on(self, found: list[list[int]], num_blocks: int) -> bool:
+        return all(
+            found[index][group]
+            for group, reach in enumerate(self._reaches)
+            for index in range(self._first_needed(reach, num_blocks * self.block_size), num_blocks)
+        )
+
+    def _first_needed(self, reach: int | None, num_tokens: int) -> int:
+        """Return the first block that positions from `num_tokens` on can read."""
+        return 0 if reach is None else max(0, num_tokens - reach) // self.block_size
 
     def can_allocate(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
         """Count blocks; hits that are merely cached are no longer there to be evicted."""
-        num_new, hits = self._need(table, num_tokens, num_hit_tokens)
-        num_revived = sum(self._references[block_id] == 0 for block_id in hits)
+        return self._is_room(*self._need(table, num_tokens, num_hit_tokens))
+
+    def _is_room(self, num_new: int, hits: list[list[int]]) -> bool:
+        num_revived = sum(
+            block_id > 0 and self._references[block_id] == 0 for ids in hits for block_id in ids
+        )
         return num_new <= len(self._free) + len(self._eviction) - num_revived
 
     def allocate(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
         """Take the hit blocks, then fresh ones; nothing changes when they do not suffice."""
-        if not self.can_allocate(table, num_tokens, num_hit_tokens=num_hit_tokens):
-            return False
         num_new, hits = self._need(table, num_tokens, num_hit_tokens)
-        for block_id in hits:
-            if self._references[block_id] == 0:
-                self._eviction.remove(block_id)
-            self._references[block_id] += 1
-            table.block_ids.append(block_id)
+        if not self._is_room(num_new, hits):
+            return False
+        for group, ids in enumerate(hits):
+            table.groups[group].extend(ids)
+            for block_id in ids:
+                if block_id == 0:
+                    table.num_trimmed[group] += 1
+                    continue
+                if self._references[block_id] == 0:
+                    self._eviction.remove(block_id)
+                self._references[block_id] += 1
         if hits:
-            table.num_hashed_blocks = len(hits)
-            del table.keys[len(hits) :]
-        for _ in range(num_new):
-            block_id = self._take()
-            self._references[block_id] = 1
-            table.block_ids.append(block_id)
+            table.num_hashed_blocks = len(hits[0])
+            del table.keys[len(hits[0]) :]
+        num_blocks = -(-num_tokens // self.block_size)
+        for ids in table.groups:
+            for _ in range(num_blocks - len(ids)):
+                block_id = self._take()
+                self._references[block_id] = 1
+                ids.append(block_id)
         return True
+
+    def _need(
+        self, table: BlockTable, num_tokens: int, num_hit_tokens: int
+    ) -> tuple[int, list[list[int]]]:
+        """Return how many fresh blocks are needed, and the ids of the hit blocks by group."""
+        num_blocks = -(-num_tokens // self.block_size)
+        num_groups = len(self._reaches)
+        if not num_hit_tokens or table.num_blocks:
+            return max(0, num_blocks - table.num_blocks) * num_groups, []
+        num_hits = num_hit_tokens // self.block_size
+        hits = []
+        for group, reach in enumerate(self._reaches):
+            first = self._first_needed(reach, num_hit_tokens)
+            kept = [self._blocks_of[key][group] for key in table.keys[first:num_hits]]
+            hits.append([0] * first + kept)
+        return max(0, num_blocks - num_hits) * num_groups, hits
 
     def commit(self, table: BlockTable, token_ids: Sequence[int], num_tokens: int) -> None:
         """Name the newly full blocks. A block whose content is already known stays private."""
@@ -102,32 +158,45 @@ class PagedAllocator(Allocator):
         del table.keys[table.num_hashed_blocks :]
         while (start := table.num_hashed_blocks * size) + size <= num_tokens:
             parent = table.keys[-1] if table.keys else None
-            key = BlockKey(
-                parent, tuple(token_ids[start : start + size]), table.extra, self._hasher
-            )
-            block_id = table.block_ids[table.num_hashed_blocks]
-            known = self._block_of.get(key)
-            if known is None:
-                self._block_of[key] = block_id
-                self._key_of[block_id] = key
+            key = self._key(parent, token_ids[start : start + size], table)
+            blocks = self._blocks_of.get(key)
+            if blocks is None:
+                blocks = self._blocks_of[key] = [0] * len(self._reaches)
             else:
-                key = self._key_of[known] or key
+                key = self._canonical(key, blocks)
+            for group, ids in enumerate(table.groups):
+                block_id = ids[table.num_hashed_blocks]
+                if blocks[group] == 0 and block_id:
+                    blocks[group] = block_id
+                    self._name_of[block_id] = key, group
             table.keys.append(key)
             table.num_hashed_blocks += 1
+
+    def trim(self, table: BlockTable, num_tokens: int) -> None:
+        """Release what is out of reach, oldest first; a cached block stays for other requests."""
+        for group, reach in enumerate(self._reaches):
+            if reach is None:
+                continue
+            ids = table.groups[group]
+            first = min(self._first_needed(reach, num_tokens), len(ids))
+            for index in range(table.num_trimmed[group], first):
+                self._release(ids[index])
+                ids[index] = 0
+            table.num_trimmed[group] = max(table.num_trimmed[group], first)
 
     def truncate(self, table: BlockTable, num_tokens: int) -> None:
         """Release the blocks that hold nothing of the first `num_tokens`, last first."""
         num_keep = -(-num_tokens // self.block_size)
-        while len(table.block_ids) > num_keep:
-            self._release(table.block_ids.pop())
+        for group, ids in enumerate(table.groups):
+            while len(ids) > num_keep:
+                self._release(ids.pop())
+            table.num_trimmed[group] = min(table.num_trimmed[group], len(ids))
         table.num_hashed_blocks = min(table.num_hashed_blocks, num_tokens // self.block_size)
         del table.keys[table.num_hashed_blocks :]
 
     def free(self, table: BlockTable) -> None:
         """Release all blocks, the tail first: a prefix is worth more than what follows it."""
-        while table.block_ids:
-            self._release(table.block_ids.pop())
-        table.num_hashed_blocks = 0
+        self.truncate(table, 0)
         table.keys = []
 
     def reset_cache(self) -> bool:
@@ -135,23 +204,13 @@ class PagedAllocator(Allocator):
         while len(self._eviction):
             self._forget(block_id := self._eviction.pop())
             self._free.append(block_id)
-        for block_id in list(self._block_of.values()):
-            self._forget(block_id)
+        for blocks in list(self._blocks_of.values()):
+            for block_id in blocks:
+                self._forget(block_id)
         return self.counts().used == 0
 
     def _key(self, parent: BlockKey | None, tokens: Sequence[int], table: BlockTable) -> BlockKey:
         return BlockKey(parent, tuple(tokens), table.extra, self._hasher)
-
-    def _need(
-        self, table: BlockTable, num_tokens: int, num_hit_tokens: int
-    ) -> tuple[int, list[int]]:
-        """Return how many fresh blocks are needed, and the ids of the hit blocks."""
-        hits: list[int] = []
-        if num_hit_tokens and not table.block_ids:
-            keys = table.keys[: num_hit_tokens // self.block_size]
-            hits = [self._block_of[key] for key in keys]
-        num_blocks = -(-num_tokens // self.block_size)
-        return max(0, num_blocks - len(table.block_ids) - len(hits)), hits
 
     def _take(self) -> int:
         if self._free:
@@ -161,18 +220,26 @@ class PagedAllocator(Allocator):
         return block_id
 
     def _forget(self, block_id: int) -> None:
-        key = self._key_of[block_id]
-        if key is not None:
-            del self._block_of[key]
-            self._key_of[block_id] = None
+        """Take a block's name away; the null block has none."""
+        name = self._name_of[block_id]
+        if name is None:
+            return
+        key, group = name
+        blocks = self._blocks_of[key]
+        blocks[group] = 0
+        if not any(blocks):
+            del self._blocks_of[key]
+        self._name_of[block_id] = None
 
     def _release(self, block_id: int) -> None:
+        if block_id == 0:
+            return
         count = self._references[block_id] - 1
         if count < 0:
             raise AssertionError(f"block {block_id} was released more often than taken")
         self._references[block_id] = count
         if count == 0:
-            if self._key_of[block_id] is None:
+            if self._name_of[block_id] is None:
                 self._free.append(block_id)
             else:
                 self._eviction.add(block_id)

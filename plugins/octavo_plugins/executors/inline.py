@@ -16,9 +16,12 @@ from octavo.execution.measure import measure_costs
 from octavo.interfaces.executor import DoneStep, Executor, ExecutorFacts
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.plan import StepPlan
     from octavo.execution.runner import ModelRunner
+    from octavo.interfaces.executor import Resource
     from octavo.interfaces.platform import Platform
 
 
@@ -44,16 +47,31 @@ class InlineExecutor(Executor):
             costs,
             runner.weight_facts.num_bytes,
             runner.weight_facts.num_weights,
+            groups=shape.groups,
+            max_logit_rows=shape.max_logit_rows,
+            can_roll_back=shape.can_roll_back,
         )
 
     def submit(self, plan: StepPlan) -> DoneStep:
         """Run the step now."""
+        return DoneStep(self._running().run(plan))
+
+    def prepare(self, resource: Resource) -> Future[str]:
+        """Make a grammar or an adapter ready, in a thread of its own."""
+        return self._running().resources.prepare(resource)
+
+    def discard(self, resource: Resource) -> None:
+        """Forget a resource as soon as no running request needs it."""
+        self._running().resources.discard(resource)
+
+    def _running(self) -> ModelRunner:
         if self._runner is None:
             raise EngineError("the executor is not running")
-        return DoneStep(self._runner.run(plan))
+        return self._runner
 
     def close(self) -> None:
         """Drop the model and its cache."""
         if self._runner is not None:
+            self._runner.resources.close()
             self._runner = None
             gc.collect()

@@ -29,7 +29,7 @@ class Sequence:
     """A request's side of the story: its tokens, its table, how much is committed."""
 
     def __init__(self, tokens: list[int], extra: object) -> None:
-        self.tokens, self.table, self.committed = tokens, BlockTable(extra=extra), 0
+        self.tokens, self.table, self.committed = tokens, BlockTable.of(extra=extra), 0
 
 
 class PagedMachine(RuleBasedStateMachine):
@@ -141,7 +141,7 @@ TestPagedMachine.settings = settings(max_examples=80, stateful_step_count=30, de
 
 
 def filled(allocator: PagedAllocator, tokens: list[int], extra: object = None) -> BlockTable:
-    table = BlockTable(extra=extra)
+    table = BlockTable.of(extra=extra)
     hit = allocator.match(table, tokens)
     assert allocator.allocate(table, len(tokens), num_hit_tokens=hit)
     allocator.commit(table, tokens, len(tokens))
@@ -155,7 +155,7 @@ def test_B93_a_hit_leaves_a_token_to_compute(length: int) -> None:
     allocator.free(filled(allocator, tokens))
     hits = []
     for _ in range(2):
-        hits.append(allocator.match(BlockTable(), tokens))
+        hits.append(allocator.match(BlockTable.of(), tokens))
         allocator.free(filled(allocator, tokens))
     assert hits == [(length - 1) // 16 * 16] * 2
 
@@ -163,24 +163,24 @@ def test_B93_a_hit_leaves_a_token_to_compute(length: int) -> None:
 def test_salt_and_adapter_part_the_cache() -> None:
     allocator = make()
     allocator.free(filled(allocator, list(range(7)), ("salt", None)))
-    assert allocator.match(BlockTable(extra=("salt", None)), list(range(7))) == 6
-    assert allocator.match(BlockTable(extra=("other", None)), list(range(7))) == 0
-    assert allocator.match(BlockTable(extra=("salt", "lora")), list(range(7))) == 0
+    assert allocator.match(BlockTable.of(extra=("salt", None)), list(range(7))) == 6
+    assert allocator.match(BlockTable.of(extra=("other", None)), list(range(7))) == 0
+    assert allocator.match(BlockTable.of(extra=("salt", "lora")), list(range(7))) == 0
 
 
 def test_the_tail_is_evicted_before_the_head() -> None:
     allocator = make(num_blocks=5)
     allocator.free(filled(allocator, list(range(12))))
-    other = BlockTable()
+    other = BlockTable.of()
     assert allocator.allocate(other, 2 * SIZE)
-    assert allocator.match(BlockTable(), list(range(12))) == 2 * SIZE
+    assert allocator.match(BlockTable.of(), list(range(12))) == 2 * SIZE
 
 
 def test_equal_prefixes_with_different_parents_do_not_meet() -> None:
     allocator = make(hasher=lambda _: 0)
     allocator.free(filled(allocator, [1, 1, 1, 2, 2, 2, 9]))
-    assert allocator.match(BlockTable(), [3, 3, 3, 2, 2, 2, 9]) == 0
-    assert allocator.match(BlockTable(), [1, 1, 1, 2, 2, 2, 9]) == 6
+    assert allocator.match(BlockTable.of(), [3, 3, 3, 2, 2, 2, 9]) == 0
+    assert allocator.match(BlockTable.of(), [1, 1, 1, 2, 2, 2, 9]) == 6
 
 
 def test_a_prefix_recomputed_after_eviction_finds_its_old_tail() -> None:
@@ -188,9 +188,9 @@ def test_a_prefix_recomputed_after_eviction_finds_its_old_tail() -> None:
     first = filled(allocator, [1, 1, 1, 2, 2, 2, 3])
     allocator.free(first)
     # Evict the head by hand: the tail stays cached, hanging from a key that is gone.
-    head = allocator._block_of.pop(next(k for k in allocator._block_of if k.parent is None))
-    allocator._key_of[head] = None
+    head = allocator._blocks_of.pop(next(k for k in allocator._blocks_of if k.parent is None))[0]
+    allocator._name_of[head] = None
     allocator.context.eviction.remove(head)
     allocator._free.append(head)
     filled(allocator, [1, 1, 1, 9])
-    assert allocator.match(BlockTable(), [1, 1, 1, 2, 2, 2, 3]) == 6
+    assert allocator.match(BlockTable.of(), [1, 1, 1, 2, 2, 2, 3]) == 6

@@ -1,0 +1,80 @@
+"""How many drafts each request gets: as many as are expected to pay for their time.
+
+A draft costs what one more token costs in a step, and gains a token when it and all before it
+are right. Both are compared by the costs measured at start and by how often the request's
+drafts were right so far, so that the same trace is drafted in the same way.
+
+Knows proposers, costs and acceptance. Does not know blocks, budgets or how drafts are verified.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from octavo.engine.request import Request
+    from octavo.interfaces.executor import ExecutorFacts
+    from octavo.interfaces.proposer import EngineProposer
+
+#: tokens that a grammar forces are always right: at most so many are offered at once
+MAX_FORCED: Final = 8
+
+
+class Speculator:
+    """Decides on drafts: those of `proposer`, or else those of the executor's own."""
+
+    def __init__(self, facts: ExecutorFacts, proposer: EngineProposer | None = None) -> None:
+        self._costs = facts.costs
+        self._proposer = proposer
+        self._max_drafts = facts.max_drafts if proposer is None else proposer.max_drafts
+        self._draft_ms = facts.draft_ms if proposer is None else 0.0
+        self.num_drafts = 0
+        self.num_accepted = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether anybody proposes drafts (a grammar's forced tokens apart)."""
+        return self._max_drafts > 0
+
+    def drafts(self, request: Request, room: int, num_running: int) -> tuple[int, ...]:
+        """Return drafts for a request that is about to decode, at most `room`."""
+        if request.drafts:
+            return request.drafts[:room]
+        if self._proposer is None or room <= 0:
+            return ()
+        limit = min(room, self.num_worthwhile(request, num_running))
+        return tuple(self._proposer.propose(request, limit)[:limit]) if limit > 0 else ()
+
+    def num_wanted(self, request: Request, num_running: int) -> int:
+        """Return how many drafts the executor may propose after this step."""
+        if request.source.grammar is not None:
+            return MAX_FORCED
+        if self._proposer is not None or self._max_drafts == 0:
+            return 0
+        return self.num_worthwhile(request, num_running)
+
+    def num_worthwhile(self, request: Request, num_running: int) -> int:
+        """Return the number of drafts that yields most tokens for the time of a step.
+
+        `num_running` requests decode in the step anyway, one token each.
+        """
+        rate, predict_ms = request.acceptance.rate, self._costs.predict_ms
+        best, best_rate = 0, num_running / predict_ms(num_running)
+        gain = 0.0
+        for num_drafts in range(1, self._max_drafts + 1):
+            gain += rate**num_drafts
+            cost_ms = predict_ms(num_running + num_drafts) + num_drafts * self._draft_ms
+            if (num_running + gain) / cost_ms > best_rate:
+                best, best_rate = num_drafts, (num_running + gain) / cost_ms
+        return best
+
+    def observe(self, request: Request, num_drafts: int, num_accepted: int) -> None:
+        """Note how a request's drafts fared."""
+        request.acceptance.observe(num_drafts, num_accepted)
+        self.num_drafts += num_drafts
+        self.num_accepted += num_accepted
+
+    def forget(self, request: Request) -> None:
+        """Drop what is kept of a request that has ended."""
+        if self._proposer is not None:
+            self._proposer.forget(request.request_id)

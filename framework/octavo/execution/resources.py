@@ -1,0 +1,71 @@
+"""What requests need beside the model: grammars and adapters, made ready and given to rows.
+
+Knows which store serves which resource. Does not know what either does with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.errors import UnsupportedError
+from octavo.interfaces.adapter import AdapterSpec
+from octavo.interfaces.grammar import GrammarSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from octavo.engine.plan import RowAdvance, RowSpec
+    from octavo.execution.adapters import AdapterStore
+    from octavo.execution.batching import FlatBatch
+    from octavo.execution.grammars import GrammarRow, GrammarStore
+    from octavo.interfaces.executor import Resource
+
+
+class Resources:
+    """The stores of one model; without a store its resources are refused."""
+
+    def __init__(
+        self, grammars: GrammarStore | None = None, adapters: AdapterStore | None = None
+    ) -> None:
+        self._grammars = grammars
+        self._adapters = adapters
+
+    def prepare(self, resource: Resource) -> Future[str]:
+        """Make a resource ready, as `Executor.prepare`."""
+        match resource:
+            case GrammarSpec() if self._grammars is not None:
+                return self._grammars.prepare(resource)
+            case AdapterSpec() if self._adapters is not None:
+                return self._adapters.prepare(resource)
+        raise UnsupportedError(f"this model was loaded without {type(resource).__name__}s")
+
+    def discard(self, resource: Resource) -> None:
+        """Forget a resource as soon as no row needs it."""
+        if isinstance(resource, AdapterSpec) and self._adapters is not None:
+            self._adapters.discard(resource)
+
+    def start(self, row: int, spec: RowSpec, token_ids: Sequence[int]) -> GrammarRow | None:
+        """Give a row what its request needs. Returns its place in its grammar, if it has one."""
+        if self._adapters is not None:
+            self._adapters.start(row, spec.adapters)
+        if spec.grammar is None or self._grammars is None:
+            return None
+        return self._grammars.start(spec, token_ids[spec.num_prompt_tokens :])
+
+    def end(self, row: int) -> None:
+        """Take from a row what its request had."""
+        if self._adapters is not None:
+            self._adapters.end(row)
+
+    def fill(self, batch: FlatBatch, advances: Sequence[RowAdvance]) -> None:
+        """Say for a step which tokens are changed by which adapters."""
+        if self._adapters is not None:
+            self._adapters.fill(batch, advances)
+
+    def close(self) -> None:
+        """End what prepares resources; twice is fine."""
+        if self._grammars is not None:
+            self._grammars.close()
+        if self._adapters is not None:
+            self._adapters.close()
