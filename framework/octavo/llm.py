@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from octavo.errors import EngineDeadError, RequestError
 from octavo.frontend.offline import OfflineRun
-from octavo.frontend.preprocess import Call
+from octavo.frontend.preprocess import Call, PreparedCall
 from octavo.frontend.progress import ProgressLine
 from octavo.frontend.prompts import Prompt, is_single_prompt
 from octavo.local_model import open_model, resolve_settings
@@ -184,7 +184,7 @@ class LLM:
             if self._is_closed:
                 raise EngineDeadError("this LLM is closed", "make another one")
             arrival_s = time.monotonic()
-            calls = []
+            calls: list[PreparedCall] = []
             for i, prompt in enumerate(prompts):
                 call = Call(
                     request_id=str(next(self._call_numbers)),
@@ -196,7 +196,8 @@ class LLM:
                     add_special_tokens=not is_rendered,
                 )
                 with _naming(f"prompt {i}"):
-                    calls.append(self._model.preprocessor.prepare(call))
+                    checked = calls[-1].checked if calls else None
+                    calls.append(self._model.preprocessor.prepare(call, checked))
             run = OfflineRun(self._model.engine, self._model.tokenizer, calls)
             is_shown = None if use_tqdm else False
             with ProgressLine("Processed prompts", len(calls), is_shown=is_shown) as progress:

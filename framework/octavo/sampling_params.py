@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 MAX_NUM_CHOICES = 128
 MAX_TEMPERATURE = 2.0
@@ -147,8 +147,7 @@ class SamplingParams:
             _require_text("stop", text)
         _require(not stops or self.detokenize, "stop", list(stops), "used with detokenize=True")
         for name in ("stop_token_ids", "allowed_token_ids"):
-            for token_id in getattr(self, name) or ():
-                _require_int(name, token_id)
+            _require_ints(name, getattr(self, name) or ())
         _require(
             self.allowed_token_ids is None or len(self.allowed_token_ids) > 0,
             "allowed_token_ids", self.allowed_token_ids, "None, or a list that is not empty",
@@ -161,15 +160,8 @@ class SamplingParams:
             num_chars = sum(map(len, texts))
             valid = f"at most {MAX_WORDS_CHARS} characters together"
             _require(num_chars <= MAX_WORDS_CHARS, name, num_chars, valid)
-        for token_id, bias in (self.logit_bias or {}).items():
-            _require_int("logit_bias", token_id)
-            _require_finite("logit_bias", bias)
-            _require(
-                -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS,
-                "logit_bias",
-                bias,
-                "between -100 and 100",
-            )
+        _require_ints("logit_bias", self.logit_bias or ())
+        _require_biases((self.logit_bias or {}).values())
 
 
 def _require(is_good: bool, param: str, value: object, valid: str) -> None:
@@ -182,10 +174,28 @@ def _require_int(param: str, value: object) -> None:
     _require(is_good, param, value, "an integer")
 
 
+def _require_ints(param: str, values: Iterable[object]) -> None:
+    if set(map(type, values)) <= {int}:  # lists may be as long as the vocabulary
+        return
+    for value in values:
+        _require_int(param, value)
+
+
+def _require_biases(biases: Collection[float]) -> None:
+    is_good = set(map(type, biases)) <= {int, float}
+    if is_good and all(-MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS for bias in biases):
+        return
+    for bias in biases:
+        _require_finite("logit_bias", bias)
+        is_good = -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS
+        _require(is_good, "logit_bias", bias, "between -100 and 100")
+
+
 def _require_text(param: str, value: object) -> None:
     _require(isinstance(value, str) and value != "", param, value, "non-empty strings")
 
 
 def _require_finite(param: str, value: object) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    _require(is_number and math.isfinite(value), param, value, "a finite number")  # type: ignore[arg-type]
+    is_good = is_number and -math.inf < value < math.inf  # type: ignore[operator]
+    _require(is_good, param, value, "a finite number")

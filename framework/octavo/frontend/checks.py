@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from octavo.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from octavo.engine.messages import EngineInfo, EngineRequest
+    from octavo.engine.messages import EngineInfo
     from octavo.sampling_params import SamplingParams
 
 
@@ -26,14 +26,16 @@ def check_params(params: SamplingParams, info: EngineInfo) -> None:
         _check_num_logprobs(name, getattr(params, name), info.max_logprobs)
 
 
-def check_choice(params: SamplingParams, request: EngineRequest, info: EngineInfo) -> None:
-    """Raise RequestError when parameters leave no token that could ever come first.
-
-    `request` has the ids that end the text, and those of the bad words.
-    """
-    banned = {ids[0] for ids in request.bad_words_ids if len(ids) == 1}
+def check_choice(
+    params: SamplingParams,
+    eos_token_ids: Iterable[int],
+    bad_words_ids: Iterable[tuple[int, ...]],
+    info: EngineInfo,
+) -> None:
+    """Raise RequestError when parameters leave no token that could ever come first."""
+    banned = {ids[0] for ids in bad_words_ids if len(ids) == 1}
     if params.min_tokens > 0:
-        banned.update(request.eos_token_ids, params.stop_token_ids or ())
+        banned.update(eos_token_ids, params.stop_token_ids or ())
     allowed = params.allowed_token_ids
     is_possible = (
         len(banned) < info.vocab_size if allowed is None else not banned.issuperset(allowed)

@@ -50,15 +50,35 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedParams:
+    """Parameters that were found good, and what follows from them whatever the prompt.
+
+    `given` are those of the caller. The first choice has `params`, all further ones `others`:
+    prompt logprobs are the same for all, and one computes them.
+    """
+
+    given: SamplingParams
+    params: SamplingParams
+    others: SamplingParams
+    eos_token_ids: tuple[int, ...]
+    bad_words_ids: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedCall:
     """A call that was found good, and its engine requests: one a choice, ids `<id>-<choice>`."""
 
     request_id: str
     prompt: str | None
     prompt_token_ids: list[int]
-    params: SamplingParams
+    checked: CheckedParams
     arrival_s: float
     requests: list[EngineRequest]
+
+    @property
+    def params(self) -> SamplingParams:
+        """Return the parameters of the first choice."""
+        return self.checked.params
 
 
 class Preprocessor:
@@ -84,36 +104,51 @@ class Preprocessor:
         ends = tokenizer.eos_token_ids | set(self.defaults.eos_token_ids)
         self.eos_token_ids = tuple(sorted(i for i in ends if i < info.vocab_size))
 
-    def prepare(self, call: Call) -> PreparedCall:
-        """Return the engine requests of a call. Raises RequestError, a ValueError."""
+    def prepare(self, call: Call, checked: CheckedParams | None = None) -> PreparedCall:
+        """Return the engine requests of a call. Raises RequestError, a ValueError.
+
+        `checked` is what an earlier prompt came with: it holds for this one too where both have
+        the same `SamplingParams`, and then lists as long as the vocabulary are gone through once.
+        """
         if call.lora_request is not None:
             raise UnsupportedError("lora_request: this engine was started without adapters")
-        if not isinstance(call.params, SamplingParams):
-            raise RequestError(
-                f"sampling_params must be a SamplingParams, not {type(call.params).__name__}",
-                param="sampling_params",
-            )
         prompt = parse_prompt(call.prompt)
-        params = _with_clean_texts(call.params)
-        check_params(params, self.info)
+        if checked is None or checked.given is not call.params:
+            checked = self._check(call.params)
+        params = checked.params
         token_ids = prompt.token_ids
         if token_ids is None:
             token_ids = self._encode(prompt.text or "", is_plain=call.add_special_tokens)
         if params.truncate_prompt_tokens is not None:
             token_ids = token_ids[-params.truncate_prompt_tokens :]
         check_prompt_ids(token_ids, self.info)
-        max_tokens = self._max_tokens(params, len(token_ids))
-        base = self._engine_request(call, params, token_ids, max_tokens)
-        check_choice(params, base, self.info)
+        base = self._engine_request(call, checked, token_ids)
         base.cache_salt = prompt.cache_salt
         return PreparedCall(
             request_id=call.request_id,
             prompt=prompt.text,
             prompt_token_ids=token_ids,
-            params=params,
+            checked=checked,
             arrival_s=call.arrival_s,
-            requests=_choices(base),
+            requests=_choices(base, checked),
         )
+
+    def _check(self, given: SamplingParams) -> CheckedParams:
+        if not isinstance(given, SamplingParams):
+            raise RequestError(
+                f"sampling_params must be a SamplingParams, not {type(given).__name__}",
+                param="sampling_params",
+            )
+        params = _with_clean_texts(given)
+        check_params(params, self.info)
+        others = params
+        if params.prompt_logprobs is not None and params.n > 1:
+            others = copy.copy(params)
+            others.prompt_logprobs = None
+        eos_token_ids = () if params.ignore_eos else self.eos_token_ids
+        bad_words_ids = self._bad_words_ids(params)
+        check_choice(params, eos_token_ids, bad_words_ids, self.info)
+        return CheckedParams(given, params, others, eos_token_ids, bad_words_ids)
 
     def default_sampling_params(self) -> SamplingParams:
         """Return the parameters of a caller who gave none: the model's own defaults."""
@@ -137,8 +172,10 @@ class Preprocessor:
         return limit if default is None else min(limit, default)
 
     def _engine_request(
-        self, call: Call, params: SamplingParams, token_ids: list[int], max_tokens: int
+        self, call: Call, checked: CheckedParams, token_ids: list[int]
     ) -> EngineRequest:
+        params = checked.params
+        max_tokens = self._max_tokens(params, len(token_ids))
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed & _SEED_MASK
         return EngineRequest(
             request_id=call.request_id,
@@ -148,8 +185,8 @@ class Preprocessor:
             seed=seed,
             arrival_s=call.arrival_s,
             priority=call.priority,
-            eos_token_ids=() if params.ignore_eos else self.eos_token_ids,
-            bad_words_ids=self._bad_words_ids(params),
+            eos_token_ids=checked.eos_token_ids,
+            bad_words_ids=checked.bad_words_ids,
             metadata=call.metadata,
         )
 
@@ -169,22 +206,17 @@ class Preprocessor:
         return tuple(found)
 
 
-def _choices(base: EngineRequest) -> list[EngineRequest]:
-    """Return one request a choice. Prompt logprobs are the same for all: one computes them."""
-    params = base.params
-    others = params
-    if params.prompt_logprobs is not None and params.n > 1:
-        others = copy.copy(params)
-        others.prompt_logprobs = None
+def _choices(base: EngineRequest, checked: CheckedParams) -> list[EngineRequest]:
+    """Return one request a choice."""
     return [
         replace(
             base,
             request_id=f"{base.request_id}-{choice}",
             choice=choice,
-            params=others if choice else params,
+            params=checked.others if choice else checked.params,
             metadata=dict(base.metadata),
         )
-        for choice in range(params.n)
+        for choice in range(checked.params.n)
     ]
 
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from octavo.engine.messages import EngineInfo, EngineOutput
     from octavo.frontend.outputs import RequestOutput
-    from octavo.frontend.preprocess import Call, PreparedCall
+    from octavo.frontend.preprocess import Call, CheckedParams, PreparedCall
     from octavo.interfaces.tokenizer import Tokenizer
-    from octavo.sampling_params import RequestOutputKind
+    from octavo.sampling_params import RequestOutputKind, SamplingParams
     from octavo.serving.context import ServedModel
     from octavo.serving.metrics import ModelMetrics
     from octavo.serving.streams import OutputStream
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 _logger = logging.getLogger("octavo.requests")
 
-#: prompts above this many characters or ids are prepared in a thread: some 10 ms of work
+#: calls of more characters and ids than this are prepared in a thread: some 10 ms of work
 _THREAD_LENGTH = 20_000
 #: a text is refused unread only when it is this many times longer than could ever fit
 _HOPELESS_FACTOR = 2
@@ -179,7 +179,8 @@ async def start_generation(
     for call in calls:
         if prepared:
             await asyncio.sleep(0)  # others have their turn between two of many prompts
-        prepared.append(await _prepare(model, call))
+        checked = prepared[-1].checked if prepared else None
+        prepared.append(await _prepare(model, call, checked))
     if model.max_log_len is not None:
         _log(prepared, model.max_log_len)
     stream = await model.client.generate([one for call in prepared for one in call.requests])
@@ -218,16 +219,25 @@ async def in_thread_if_long(length: int, function: Callable[[], T]) -> T:
     return await asyncio.to_thread(function) if length > _THREAD_LENGTH else function()
 
 
-async def _prepare(model: ServedModel, call: Call) -> PreparedCall:
+async def _prepare(model: ServedModel, call: Call, checked: CheckedParams | None) -> PreparedCall:
     prompt = call.prompt
     content = prompt.get("prompt") or prompt.get("prompt_token_ids") or () if isinstance(
         prompt, dict
     ) else prompt  # fmt: skip
-    if len(content) <= _THREAD_LENGTH:
-        return model.preprocessor.prepare(call)
+    num_items = len(content)
+    if checked is None:
+        num_items += _num_items(call.params)
+    if num_items <= _THREAD_LENGTH:
+        return model.preprocessor.prepare(call, checked)
     if isinstance(content, str) and call.params.truncate_prompt_tokens is None:
         await asyncio.to_thread(refuse_hopeless, content, model.tokenizer, model.max_model_len)
-    return await asyncio.to_thread(model.preprocessor.prepare, call)
+    return await asyncio.to_thread(model.preprocessor.prepare, call, checked)
+
+
+def _num_items(params: SamplingParams) -> int:
+    """Return how long the lists of ids and of words are together."""
+    lists = (params.logit_bias, params.allowed_token_ids, params.stop_token_ids)
+    return sum(map(len, params.bad_words or ())) + sum(len(one) for one in lists if one)
 
 
 def refuse_hopeless(text: str, tokenizer: Tokenizer, max_model_len: int) -> None:

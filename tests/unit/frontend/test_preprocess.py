@@ -165,6 +165,48 @@ def test_B154_more_choices_than_allowed_are_refused():
         SamplingParams(n=100_000)
 
 
+def test_prompts_of_a_call_share_their_parameters_which_are_checked_once(monkeypatch):
+    preprocessor = Preprocessor(BytesTokenizer(), INFO)
+    params = SamplingParams(n=2, max_tokens=4, stop=["x"], bad_words=["no"], prompt_logprobs=1)
+    calls = [Call(request_id=r, prompt="hi", params=params, arrival_s=0.0) for r in "abc"]
+    calls.append(replace(calls[0], request_id="d", params=replace(params, stop=["y"])))
+
+    num_checks = []
+    check = "octavo.frontend.preprocess.check_params"
+    monkeypatch.setattr(check, lambda *_: num_checks.append(1))
+    prepared = []
+    for call in calls:
+        checked = prepared[-1].checked if prepared else None
+        prepared.append(preprocessor.prepare(call, checked))
+
+    requests = [one for call in prepared[:3] for one in call.requests]
+    assert len(num_checks) == 2
+    assert len({id(one.bad_words_ids) for one in requests}) == 1
+    assert len({id(one.params) for one in requests}) == 2
+    assert [one.params.prompt_logprobs for one in requests] == [1, None] * 3
+    assert prepared[3].params.stop == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("stop_token_ids", [1, True], "stop_token_ids must be an integer, not True"),
+        ("allowed_token_ids", [1, "2"], "allowed_token_ids must be an integer, not '2'"),
+        ("logit_bias", {1: 0.5, 2.0: 1}, "logit_bias must be an integer, not 2.0"),
+        ("logit_bias", {1: 0.5, 2: "1"}, "logit_bias must be a finite number, not '1'"),
+        ("logit_bias", {1: 0.5, 2: False}, "logit_bias must be a finite number, not False"),
+        ("logit_bias", {1: 0.5, 2: float("nan")}, "logit_bias must be a finite number, not nan"),
+        ("logit_bias", {1: 0.5, 2: 100.5}, "logit_bias must be between -100 and 100, not 100.5"),
+        ("logit_bias", {1: -101, 2: 0}, "logit_bias must be between -100 and 100, not -101"),
+        ("temperature", 10**400, f"temperature must be between 0 and 2, not {10**400}"),
+    ],
+)
+def test_one_bad_entry_of_a_list_is_found_and_named(field, value, message):
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(**{field: value})
+    assert (caught.value.headline, caught.value.param) == (message, field)
+
+
 def test_B23_lone_surrogates_become_replacement_characters():
     params = SamplingParams(max_tokens=8, stop=["x\ud83d", "ok"], bad_words=["\udc00"])
     call = _prepare("abc \ud83d def", params)
