@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from octavo.interfaces.attention import Attention
 from octavo.interfaces.ops import OpSet
@@ -61,12 +61,19 @@ def recording(architecture: Architecture) -> Iterator[Record]:
     """
     ops, attention = architecture.ops, architecture.attention
     record = Record()
-    architecture.ops = RecordingOps(ops, record)
+    architecture.ops = _recorder(ops, record)
     architecture.attention = RecordingAttention(attention, record)
     try:
         yield record
     finally:
         architecture.ops, architecture.attention = ops, attention
+
+
+def _recorder(ops: OpSet, record: Record) -> OpSet:
+    """Return recording ops. What stands around other ops stays outside: its calls are recorded."""
+    if isinstance(ops, RecordingOps):
+        return ops.around(RecordingOps(ops.inner, record))
+    return RecordingOps(ops, record)
 
 
 class RecordingOps(OpSet):
@@ -79,6 +86,10 @@ class RecordingOps(OpSet):
         self.block_types = inner.block_types
         self.activation_dtype = inner.activation_dtype
         self.collective = inner.collective
+
+    def around(self, inner: OpSet) -> Self:
+        """Return the same around another op set."""
+        return type(self)(inner, self.record)
 
     def embedding(self, out: Tensor, ids: Tensor, weight: Any, rows: Count) -> None:
         """Recorded."""

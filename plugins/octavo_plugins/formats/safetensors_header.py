@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize, safe_open
 
 from octavo.errors import ModelLoadError
 from octavo_plugins.formats.mapped_file import map_file
@@ -54,6 +54,27 @@ class SafetensorsFile:
         return self.data[tensor.start : tensor.stop].reshape(num_rows, row_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedTensor:
+    """One tensor of a file that was read as a whole: dtype as the file names it, shape, bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | bytearray
+
+
+def parse_safetensors(path: Path, content: bytes) -> Mapping[str, LoadedTensor]:
+    """Return the tensors of a file's content. Raises ModelLoadError naming `path` and the fault."""
+    try:
+        entries = deserialize(content)  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise _invalid(path, error, len(content)) from error
+    return {
+        name: LoadedTensor(entry["dtype"], tuple(entry["shape"]), entry["data"])
+        for name, entry in entries
+    }
+
+
 def read_safetensors(path: Path) -> SafetensorsFile:
     """Map a file and read its header. Raises ModelLoadError naming the file and the fault."""
     data = map_file(path)
@@ -61,11 +82,7 @@ def read_safetensors(path: Path) -> SafetensorsFile:
         with safe_open(path, "numpy"):
             pass  # opening checks the header
     except (SafetensorError, OSError) as error:
-        raise ModelLoadError(
-            f"'{path}' is no valid safetensors file",
-            str(error),
-            f"it has {len(data)} bytes; if that is too few, fetch or copy it again",
-        ) from error
+        raise _invalid(path, error, len(data)) from error
     header_bytes = int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
     base = _LENGTH_BYTES + header_bytes
     header = json.loads(data[_LENGTH_BYTES:base].tobytes())
@@ -80,3 +97,11 @@ def read_safetensors(path: Path) -> SafetensorsFile:
         for name, entry in header.items()
     }
     return SafetensorsFile(path, tensors, data)
+
+
+def _invalid(path: Path, error: Exception, num_bytes: int) -> ModelLoadError:
+    return ModelLoadError(
+        f"'{path}' is no valid safetensors file",
+        str(error),
+        f"it has {num_bytes} bytes; if that is too few, fetch or copy it again",
+    )

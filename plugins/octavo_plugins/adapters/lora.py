@@ -1,0 +1,145 @@
+"""The `lora` adapter format: low-rank adapters in the folders that PEFT writes.
+
+    adapter_config.json           ranks, factors, and what kind of adapter it is
+    adapter_model.safetensors     base_model.model.<module>.lora_A.weight [rank, in], lora_B ...
+
+Both files are read as a whole before anything is looked at, so that what was checked, what was
+hashed and what is used are the same bytes, whatever becomes of the files meanwhile.
+
+Knows the files. Does not know which modules a model has, or of what shapes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from octavo.errors import AdapterError, ModelLoadError
+from octavo.interfaces.adapter import AdapterFormat, AdapterWeights, LowRank
+from octavo_plugins.adapters.peft_config import CONFIG, PeftConfig, read_peft_config
+from octavo_plugins.formats.safetensors_header import LoadedTensor, parse_safetensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+WEIGHTS: Final = "adapter_model.safetensors"
+PICKLE: Final = "adapter_model.bin"
+_PREFIX: Final = "base_model.model."
+_FACTOR: Final = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
+_DTYPES: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_MATRIX: Final = 2
+_MAX_FAULTS_SHOWN: Final = 8
+#: what a name holds that is no factor of a linear layer, and what it stands for
+_OTHER_TENSORS: Final = (
+    ("lora_embedding_", "adapters of embeddings are not supported"),
+    ("lora_magnitude_vector", "DoRA is not supported"),
+    (".bias", "biases are not supported"),
+    ("lora_", "it is no factor of a linear layer"),
+)
+_WHOLE_WEIGHT: Final = "a whole weight (modules_to_save, or a larger vocabulary) is not supported"
+
+
+class LoraFormat(AdapterFormat):
+    """Reads PEFT folders."""
+
+    def why_not(self, path: Path) -> list[str]:
+        """Return why `path` is no folder with an adapter's config."""
+        if not path.is_dir():
+            return [f"'{path}' is no folder"]
+        return [] if (path / CONFIG).is_file() else [f"'{path}' has no {CONFIG}"]
+
+    def read(self, path: Path) -> AdapterWeights:
+        """Read and check a folder. Raises AdapterError with all that is wrong with it."""
+        config_bytes = _read(path / CONFIG)
+        config = read_peft_config(path / CONFIG, config_bytes)
+        file = path / WEIGHTS
+        if not file.is_file() and (path / PICKLE).is_file():
+            raise AdapterError(
+                f"'{path}' holds its weights as a pickle, which can run code",
+                f"file: {PICKLE}",
+                f"save it as {WEIGHTS}: peft's save_pretrained does so by default",
+            )
+        content = _read(file)
+        try:
+            tensors = parse_safetensors(file, content)
+        except ModelLoadError as error:
+            raise AdapterError(error.headline, *error.facts) from error
+        digest = hashlib.sha256(config_bytes)
+        digest.update(hashlib.sha256(content).digest())
+        return AdapterWeights(digest.hexdigest(), _deltas(file, tensors, config))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise AdapterError(f"cannot read '{path}'", f"{error.strerror or error}") from error
+
+
+def _deltas(
+    file: Path, tensors: Mapping[str, LoadedTensor], config: PeftConfig
+) -> dict[str, LowRank]:
+    """Return the changes by the tensor that each changes. Raises AdapterError naming all faults."""
+    factors: dict[str, dict[str, Tensor]] = {}
+    faults: list[str] = []
+    for name, stored in tensors.items():
+        match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
+        fault = _name_fault(name) if match is None else _tensor_fault(stored)
+        if fault or match is None:
+            faults.append(f"{name}: {fault}")
+            continue
+        values = _values(stored)
+        if not torch.isfinite(values).all():
+            faults.append(f"{name}: holds NaN or infinity")
+        factors.setdefault(match["module"], {})[match["side"]] = values
+    for module, sides in factors.items():
+        faults += _pair_faults(module, sides, config)
+    if not tensors:
+        faults.append("it holds no tensors")
+    if faults:
+        more = len(faults) - _MAX_FAULTS_SHOWN
+        raise AdapterError(
+            f"this adapter cannot be served ('{file}')",
+            *faults[:_MAX_FAULTS_SHOWN],
+            f"and {more} more faults" if more > 0 else "",
+        )
+    return {
+        f"{module}.weight": LowRank(sides["A"], sides["B"], config.factor_of(module))
+        for module, sides in factors.items()
+    }
+
+
+def _name_fault(name: str) -> str:
+    return next((reason for part, reason in _OTHER_TENSORS if part in name), _WHOLE_WEIGHT)
+
+
+def _tensor_fault(stored: LoadedTensor) -> str:
+    if stored.dtype not in _DTYPES:
+        return f"is of type {stored.dtype}; supported are {', '.join(_DTYPES)}"
+    if len(stored.shape) != _MATRIX or 0 in stored.shape:
+        return f"is {list(stored.shape)}, not a matrix"
+    return ""
+
+
+def _values(stored: LoadedTensor) -> Tensor:
+    """Return a tensor of its own memory, as float32."""
+    data = torch.frombuffer(bytearray(stored.data), dtype=_DTYPES[stored.dtype])
+    return data.view(stored.shape).to(torch.float32)
+
+
+def _pair_faults(module: str, sides: Mapping[str, Tensor], config: PeftConfig) -> list[str]:
+    missing = [side for side in "AB" if side not in sides]
+    if missing:
+        return [f"{module}: lora_{missing[0]} is missing"]
+    rank, rank_of_b = sides["A"].shape[0], sides["B"].shape[1]
+    if rank != rank_of_b:
+        return [f"{module}: lora_A has rank {rank}, and lora_B has {rank_of_b}"]
+    if rank != config.rank_of(module):
+        return [f"{module}: is of rank {rank}; {CONFIG} says {config.rank_of(module)}"]
+    return []
