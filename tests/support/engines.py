@@ -13,16 +13,18 @@ from octavo.engine.scheduling import SchedulingCore
 from octavo.engine.speculation import Speculator
 from octavo.interfaces.allocator import AllocatorContext
 from octavo.interfaces.executor import CacheGroup
+from octavo.interfaces.proposer import EngineProposer
 from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.sampling_params import SamplingParams
 from octavo_plugins.allocators.paged import PagedAllocator
 from octavo_plugins.evictions.lru import Lru
-from stub_executor import VOCAB, StubExecutor
+from stub_executor import VOCAB, StubExecutor, next_token
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineOutput
+    from octavo.engine.request import Request
     from octavo.interfaces.allocator import Allocator
-    from octavo.interfaces.proposer import EngineProposer
+    from octavo.interfaces.proposer import DraftView
 
 
 @dataclass
@@ -41,6 +43,7 @@ class EngineSetup:
     is_late: bool = False
     groups: tuple[CacheGroup, ...] = (CacheGroup(),)
     proposer: EngineProposer | None = None
+    max_executor_drafts: int = 0
     policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
     allocator_class: type[Allocator] = PagedAllocator
     allocator_options: dict[str, Any] = field(default_factory=dict)
@@ -66,6 +69,7 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
         max_model_len=setup.max_model_len,
         is_late=setup.is_late,
         groups=setup.groups,
+        max_drafts=setup.max_executor_drafts,
     )
     context = AllocatorContext(
         num_blocks=setup.num_blocks,
@@ -128,7 +132,7 @@ def check_invariants(engine: Engine) -> None:
     core = engine.core
     counts = core.allocator.counts()
     assert counts.free + counts.used + counts.cached == counts.total
-    owned = {block for r in core.running for block in r.table.block_ids}
+    owned = {block for r in core.running for ids in r.table.groups for block in ids} - {0}
     assert counts.used == len(owned), "blocks are used that nobody owns"
     assert all(not r.table.block_ids for r in core.waiting)
     assert len(core.running) <= core.limits.max_num_seqs
@@ -136,6 +140,38 @@ def check_invariants(engine: Engine) -> None:
     if plans:
         assert plans[-1].num_tokens <= core.limits.max_num_batched_tokens
         assert len(plans[-1].advances) <= core.limits.max_num_seqs
+        num_rows = sum(1 + len(a.drafts) for a in plans[-1].advances if a.is_sampling)
+        assert num_rows <= core.limits.max_logit_rows
+    for r in core.running:
+        _check_reach(r, core)
+
+
+def _check_reach(request: Request, core: SchedulingCore) -> None:
+    """Blocks out of reach of what is to be computed next are given back, all others are held."""
+    size = core.limits.block_size
+    for ids, group in zip(request.table.groups, core.allocator.context.groups, strict=True):
+        if group.reach is not None and request.num_computed:
+            committed = request.num_computed // size * size
+            first = max(0, committed - group.reach) // size
+            assert not any(ids[:first]), "a block out of reach is still held"
+            needed = max(0, request.num_computed - group.reach) // size
+            assert all(ids[needed:]), "a block within reach was given back"
+
+
+class StubProposer(EngineProposer):
+    """Guesses as the stub executor samples, if the seed is the number in the request's id."""
+
+    @property
+    def max_drafts(self) -> int:
+        return 4
+
+    def propose(self, request: DraftView, max_tokens: int) -> list[int]:
+        ids = list(request.token_ids)
+        num_known = len(ids)
+        seed = int(request.request_id[1:]) if num_known % 3 else 99
+        for _ in range(min(max_tokens, num_known % 6)):
+            ids.append(next_token(ids, seed))
+        return ids[num_known:]
 
 
 def run_all(

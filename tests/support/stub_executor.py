@@ -76,6 +76,7 @@ class StubExecutor(Executor):
         is_late: bool = False,
         costs: StepCosts | None = None,
         groups: tuple[CacheGroup, ...] = (CacheGroup(),),
+        max_drafts: int = 0,
     ) -> None:
         super().__init__()
         self.block_size = block_size
@@ -86,6 +87,7 @@ class StubExecutor(Executor):
             costs or StepCosts.linear(1.0, 0.1),
             groups=groups,
             max_logit_rows=1024,
+            max_drafts=max_drafts,
         )
         self.plans: list[StepPlan] = []
         self.num_computed_tokens = 0
@@ -165,6 +167,16 @@ class StubExecutor(Executor):
                 if accepted[-1] != draft:
                     break
             result.token_ids[index] = tuple(accepted)
+            if advance.num_drafts_wanted:
+                result.drafts[index] = self._guess(row, advance.num_drafts_wanted)
+
+    @staticmethod
+    def _guess(row: _Row, limit: int) -> tuple[int, ...]:
+        """Return what will be sampled, and after some rows a wrong token."""
+        ids = list(row.token_ids)
+        for place in range(limit):
+            ids.append(next_token(ids, row.seed) ^ (len(ids) % 5 == place))
+        return tuple(ids[len(row.token_ids) :])
 
     def _cell(self, blocks: list[int], position: int) -> tuple[int, int]:
         block_id = blocks[position // self.block_size]

@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import EngineSetup, Outcome, check_invariants, make_engine, request, run_all
+from engines import (
+    EngineSetup,
+    Outcome,
+    StubProposer,
+    check_invariants,
+    make_engine,
+    request,
+    run_all,
+)
+from octavo.interfaces.executor import CacheGroup
 from octavo_plugins.allocators.contiguous import ContiguousAllocator
 from octavo_plugins.schedulers.fcfs import Fcfs
 from octavo_plugins.schedulers.priority import Priority
 from stub_executor import expected_output
 
+GROUPS = (CacheGroup(), CacheGroup(5), CacheGroup(1))
 SETUPS = {
     "roomy": EngineSetup(),
     "one-token-blocks": EngineSetup(block_size=1, num_blocks=200),
@@ -23,6 +33,17 @@ SETUPS = {
     "late": EngineSetup(depth=1, is_late=True),
     "late-preempting": EngineSetup(depth=1, is_late=True, num_blocks=14),
     "no-cache": EngineSetup(enable_prefix_caching=False, num_blocks=20),
+    "drafts": EngineSetup(proposer=StubProposer()),
+    "drafts-preempting": EngineSetup(proposer=StubProposer(), num_blocks=14, max_num_seqs=6),
+    "drafts-late": EngineSetup(proposer=StubProposer(), depth=1, is_late=True, num_blocks=14),
+    "drafts-tiny-chunks": EngineSetup(proposer=StubProposer(), max_num_batched_tokens=3),
+    "executor-drafts": EngineSetup(max_executor_drafts=3, num_blocks=20),
+    "executor-drafts-late": EngineSetup(max_executor_drafts=3, depth=1, is_late=True),
+    "groups": EngineSetup(groups=GROUPS),
+    "groups-preempting": EngineSetup(groups=GROUPS, num_blocks=44),
+    "groups-late": EngineSetup(groups=GROUPS, num_blocks=44, depth=1, is_late=True),
+    "window-only": EngineSetup(groups=(CacheGroup(5),), num_blocks=16),
+    "groups-drafts": EngineSetup(groups=GROUPS[:2], num_blocks=44, proposer=StubProposer()),
     "priority": EngineSetup(policy=Priority(), num_blocks=14),
     "contiguous": EngineSetup(allocator_class=ContiguousAllocator, num_blocks=97, max_model_len=96),
 }
@@ -163,3 +184,29 @@ def test_policy_order(policy: Fcfs | Priority) -> None:
     assert order == (
         ["r0", "r1", "r2", "r3"] if isinstance(policy, Fcfs) else ["r3", "r2", "r1", "r0"]
     )
+
+
+@pytest.mark.parametrize("name", ["drafts", "executor-drafts", "drafts-late"])
+def test_drafts_are_accepted_and_save_steps(name: str) -> None:
+    requests = [request(f"r{i}", prompt_of(i, 6 + i, 0), 40, seed=i) for i in range(4)]
+    plain = make_engine(replace(SETUPS[name], proposer=None, max_executor_drafts=0))
+    drafting = make_engine(SETUPS[name])
+    for engine in (plain, drafting):
+        for request_id, outcome in run_all(engine, requests).items():
+            i = int(request_id[1:])
+            assert outcome.token_ids == expected_output(prompt_of(i, 6 + i, 0), 40, i)
+    assert drafting.stats().accepted_tokens > 10
+    assert drafting.stats().draft_tokens > drafting.stats().accepted_tokens
+    assert len(drafting.executor.plans) < len(plain.executor.plans)
+
+
+def test_window_blocks_are_given_back_while_a_request_grows() -> None:
+    engine = make_engine(EngineSetup(groups=(CacheGroup(), CacheGroup(8)), num_blocks=80))
+    engine.add(request("long", prompt_of(0, 3, 0), 90))
+    most = 0
+    while engine.has_work:
+        engine.step()
+        check_invariants(engine)
+        for one in engine.core.running:
+            most = max(most, sum(block > 0 for block in one.table.groups[1]))
+    assert most == 3  # 8 tokens back, in two blocks of 4, and the block being written
