@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from octavo.engine_thread import EngineThread
-from octavo.errors import EngineDeadError, RequestError, RequestFailedError
+from octavo.errors import EngineDeadError, RequestError
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.preprocess import Call
 from octavo.local_model import LocalModel, open_model, resolve_settings
@@ -184,7 +184,7 @@ class _Stream:
         for output in outputs:
             aborted += self.processor.absorb(output, now_s)
             if output.finish_reason == "error":
-                self._error = RequestFailedError(output.error or "the engine gave up on it")
+                self._error = output.failure()
         self._wake.set()
         return aborted
 

@@ -59,6 +59,9 @@ class ScriptedEngine:
     def has_work(self):
         return bool(self._requests)
 
+    def is_held(self, request_id):
+        return False
+
     def on_ready(self, call):
         """Nothing is ever held."""
 

@@ -158,6 +158,11 @@ class Engine:
             refused.append(self._committer.refuse(request, error))
         return refused
 
+    def is_held(self, request_id: str) -> bool:
+        """Return whether a request waits for something beside its turn."""
+        request = self._requests.get(request_id)
+        return request is not None and bool(request.held_by)
+
     def wait(self) -> bool:
         """Sleep until a held request can go on. False when none waits for that."""
         return self._holds.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.errors import RequestError, RequestFailedError
 from octavo.interfaces.adapter import AdapterUse  # noqa: TC001 - msgspec reads annotations
 from octavo.interfaces.grammar import GrammarSpec  # noqa: TC001 - as above
 from octavo.sampling_params import SamplingParams  # noqa: TC001 - as above
@@ -65,6 +66,14 @@ class EngineOutput:
     error: str | None = None
     is_refused: bool = False
     param: str | None = None
+
+    def failure(self) -> RequestError | RequestFailedError:
+        """Return the error of an output that ended with one, to be raised."""
+        headline, *facts = (self.error or "the engine gave up on this request").split("\n")
+        facts = [fact.strip() for fact in facts]
+        if self.is_refused:
+            return RequestError(headline, *facts, param=self.param)
+        return RequestFailedError(headline, *facts)
 
 
 @dataclass(slots=True)

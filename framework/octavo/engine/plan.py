@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 - msgspec reads annotations
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from octavo.engine.messages import TokenLogprobs
-    from octavo.interfaces.adapter import AdapterUse
-    from octavo.interfaces.grammar import GrammarSpec
-    from octavo.sampling_params import SamplingParams
+from octavo.engine.messages import TokenLogprobs  # noqa: TC001 - as above
+from octavo.interfaces.adapter import AdapterUse  # noqa: TC001 - as above
+from octavo.interfaces.grammar import GrammarSpec  # noqa: TC001 - as above
+from octavo.sampling_params import SamplingParams  # noqa: TC001 - as above
 
 
 @dataclass(slots=True)

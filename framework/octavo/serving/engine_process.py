@@ -66,6 +66,9 @@ class ServableEngine(Protocol):
     def on_ready(self, call: Callable[[], None]) -> None:
         """Have `call` called, from any thread, when a held request can go on."""
 
+    def is_held(self, request_id: str) -> bool:
+        """Return whether a request waits for something beside its turn."""
+
     def stats(self) -> EngineStats:
         """Return a snapshot."""
 
@@ -172,6 +175,7 @@ class EngineLoop:
     def __init__(self, engine: ServableEngine, channel: Channel) -> None:
         self._engine = engine
         self._channel = channel
+        self._undecided: set[str] = set()  # held requests, neither accepted nor rejected yet
 
     def run(self) -> None:
         """Run until the socket ends. Raises what the engine's step raises."""
@@ -189,8 +193,24 @@ class EngineLoop:
         channel.step_started_s = time.monotonic()
         outputs = self._engine.step()
         channel.step_started_s = None
-        if outputs:
-            channel.send(protocol.Batch(outputs=outputs))
+        if self._undecided:
+            channel.send(self._verdicts(outputs))
+        elif outputs:
+            channel.send(protocol.Batch(outputs))
+
+    def _verdicts(self, outputs: list[EngineOutput]) -> protocol.Batch:
+        """Return the news of a step, and which of the held requests are decided upon by now."""
+        batch = protocol.Batch(outputs=[], accepted=[], rejected=[])
+        for output in outputs:
+            if output.is_refused and output.request_id in self._undecided:
+                error = protocol.error_to_wire(output.failure())
+                batch.rejected.append((output.request_id, error))
+                self._undecided.discard(output.request_id)
+            else:
+                batch.outputs.append(output)
+        batch.accepted = [one for one in self._undecided if not self._engine.is_held(one)]
+        self._undecided.difference_update(batch.accepted)
+        return batch
 
     def _handle(self, message: protocol.ToEngine) -> None:
         match message:
@@ -198,6 +218,7 @@ class EngineLoop:
                 self._add(protocol.requests_of(message))
             case protocol.Abort():
                 self._engine.abort(message.request_ids)
+                self._undecided.difference_update(message.request_ids)
             case protocol.Ping():
                 self._channel.pong(message.ping_id, is_loop=True)
             case protocol.GetStats():
@@ -211,7 +232,10 @@ class EngineLoop:
             except (RequestError, RequestFailedError) as error:
                 batch.rejected.append((request.request_id, protocol.error_to_wire(error)))
             else:
-                batch.accepted.append(request.request_id)
+                if self._engine.is_held(request.request_id):
+                    self._undecided.add(request.request_id)
+                else:
+                    batch.accepted.append(request.request_id)
         self._channel.send(batch)
 
 

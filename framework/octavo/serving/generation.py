@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from octavo.errors import OctavoError, RequestError, RequestFailedError
+from octavo.errors import OctavoError, RequestError
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.serving.http_errors import ClientGoneError
 from octavo.serving.logs import shorten
@@ -139,7 +139,7 @@ class Generation:
             prompt.times[choice].finished_s = now_s
         if output.finish_reason == "error":
             self._end_reason = "error"
-            raise RequestFailedError(output.error or "the engine gave up on this request")
+            raise output.failure()
         news = prompt.processor.take()
         if news is not None:
             self._report(prompt, news)
