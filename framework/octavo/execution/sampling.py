@@ -18,8 +18,8 @@ import torch
 from octavo.engine.messages import TokenLogprobs
 from octavo.execution.custom_stages import CustomStages
 from octavo.execution.masks import apply_mask
-from octavo.execution.rows import UINT64
 from octavo.execution.processors import apply_processors
+from octavo.execution.rows import UINT64
 from octavo.interfaces.sampler import LogprobInputs, SamplingInputs, SamplingRow
 
 if TYPE_CHECKING:
