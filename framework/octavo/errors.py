@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pydantic import ValidationError
+
 __all__ = [
     "AdapterError",
     "CapacityError",
@@ -64,6 +66,7 @@ __all__ = [
     "UnknownOptionError",
     "UnsupportedError",
     "did_you_mean",
+    "explain_validation",
     "nearest",
 ]
 
@@ -209,3 +212,13 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return the fact line that suggests the nearest of `valid`, or "" if none is near."""
     match = nearest(name, valid)
     return f"did you mean '{match}'?" if match else ""
+
+
+def explain_validation(error: ValidationError) -> list[str]:
+    """Return one line for each thing that pydantic refused, with the value that was given."""
+    lines = []
+    for one in error.errors(include_url=False, include_context=False):
+        place = ".".join(str(part) for part in one["loc"]) or "as a whole"
+        message = one["msg"][:1].lower() + one["msg"][1:]
+        lines.append(f"{place}: {message}, got {one['input']!r:.80}")
+    return lines

@@ -17,8 +17,10 @@ from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.defaults import generation_defaults
 from octavo.frontend.preprocess import Preprocessor
 from octavo.frontend.progress import TransferLine
+from octavo.frontend.request_params import DeclaredParams
 from octavo.model_files import describe_model, load_tokenizer, locate_model
 from octavo.openmp import let_threads_sleep
+from octavo.plugin.request_params import declared_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,6 +70,7 @@ def open_model(config: ResolvedConfig) -> LocalModel:
 
     The tokenizer is read in a second thread while the engine imports torch and loads weights.
     """
+    declared = DeclaredParams(declared_params(config.in_use))
     transfers = TransferLine()
     try:
         path = locate_model(config, transfers)
@@ -90,5 +93,7 @@ def open_model(config: ResolvedConfig) -> LocalModel:
         except BaseException:
             engine.close()
             raise
-    preprocessor = Preprocessor(tokenizer, engine.info, defaults, seed=config.engine.seed)
+    preprocessor = Preprocessor(
+        tokenizer, engine.info, defaults, declared=declared, seed=config.engine.seed
+    )
     return LocalModel(config, engine, tokenizer, preprocessor, chat)

@@ -17,6 +17,8 @@ import scripted_engine
 from octavo.config.schema import ServerConfig
 from octavo.errors import OctavoError
 from octavo.frontend.defaults import GenerationDefaults
+from octavo.frontend.request_params import DeclaredParams
+from octavo.plugin.options import RequestParams
 from octavo.serving.client import RestartPolicy
 from octavo.serving.logs import configure_logging
 from octavo.serving.process import start_engine_process
@@ -27,6 +29,16 @@ from octavo_plugins.dialects.ops.dialect import OpsDialect
 
 COMMAND = (sys.executable, str(Path(scripted_engine.__file__)))
 SCRIPT = {"vocab_size": scripted.VOCAB_SIZE, "eos_token_id": scripted.EOS}
+
+
+class ScriptParams(RequestParams):
+    """What a request may ask of the scripted engine."""
+
+    ids: list[int] | None = None
+    fail_at: int | None = None
+    raise_at: int | None = None
+    die_at: int | None = None
+    hang_s: float | None = None
 
 
 class LastMessage:
@@ -47,7 +59,12 @@ def plan_of(options):
         engine_config_json=script,
         listener=listener,
         process=start_engine_process(script, COMMAND),
-        load_texts=lambda: Texts(scripted.BytesTokenizer(), GenerationDefaults(), LastMessage()),
+        load_texts=lambda: Texts(
+            scripted.BytesTokenizer(),
+            GenerationDefaults(),
+            LastMessage(),
+            DeclaredParams(dict.fromkeys(ScriptParams.model_fields, ScriptParams)),
+        ),
         load_dialects=lambda: [OpenAIDialect(), OpsDialect()],
         engine_command=COMMAND,
     )

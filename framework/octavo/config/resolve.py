@@ -240,6 +240,7 @@ def _resolved(entry: Entry, why: str, options: dict[str, Written]) -> ResolvedCo
         target=entry.target,
         options_target=entry.options_target,
         options=values,
+        params_target=entry.params_target,
         provider=entry.provider,
         why=why,
         requires=entry.requires,
@@ -248,6 +249,7 @@ def _resolved(entry: Entry, why: str, options: dict[str, Written]) -> ResolvedCo
     )
     resolved._cls = entry.cls  # noqa: SLF001 - ours: the class stays with the config in this process
     resolved._options_cls = entry.options_cls  # noqa: SLF001 - as above
+    resolved._params_cls = entry.params_cls  # noqa: SLF001 - as above
     return resolved
 
 

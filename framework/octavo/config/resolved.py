@@ -19,6 +19,8 @@ from octavo.plugin.build import build, load
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from octavo.plugin.options import RequestParams
+
 
 class ResolvedComponent(Section):
     """One component that is in use: what to import, its options, who provides it, and why."""
@@ -28,6 +30,7 @@ class ResolvedComponent(Section):
     target: str
     options_target: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    params_target: str | None = None
     provider: str
     why: str
     requires: tuple[str, ...] = ()
@@ -35,6 +38,7 @@ class ResolvedComponent(Section):
     rank: int = 0
     _cls: type | None = PrivateAttr(None)
     _options_cls: type[BaseModel] | None = PrivateAttr(None)
+    _params_cls: type[RequestParams] | None = PrivateAttr(None)
 
     @property
     def cls(self) -> type | None:
@@ -45,6 +49,11 @@ class ResolvedComponent(Section):
     def options_cls(self) -> type[BaseModel] | None:
         """The options model, when it was passed in this process; it does not travel."""
         return self._options_cls
+
+    @property
+    def params_cls(self) -> type[RequestParams] | None:
+        """The model of a request's parameters, when it was passed here; it does not travel."""
+        return self._params_cls
 
     def load(self) -> type:
         """Import the class. Raises PluginBrokenError when that fails."""
@@ -73,6 +82,11 @@ class ResolvedConfig(Section):
     """Where each setting that is not a default was written, by `section.key`."""
     notes: tuple[str, ...] = ()
     """What was accepted without effect; whoever starts the engine prints these."""
+
+    @property
+    def in_use(self) -> tuple[ResolvedComponent, ...]:
+        """Every component that is in use, of every kind."""
+        return (*self.chosen.values(), *(one for some in self.active.values() for one in some))
 
     def component(self, kind: str, name: str, where: str = "") -> ResolvedComponent:
         """Return the component in use of a kind and name.
@@ -118,8 +132,8 @@ class ResolvedConfig(Section):
 
         Raises ConfigError when a class was passed that another process cannot import.
         """
-        for one in (*self.chosen.values(), *(one for all_ in self.active.values() for one in all_)):
-            for target in (one.target, one.options_target or ""):
+        for one in self.in_use:
+            for target in (one.target, one.options_target or "", one.params_target or ""):
                 if "<locals>" in target or target.startswith("__main__:"):
                     headline = f"{one.kind} '{one.name}' cannot be sent to another process"
                     raise ConfigError(

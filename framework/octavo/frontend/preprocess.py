@@ -22,6 +22,7 @@ from octavo.frontend.checks import (
 )
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.prompts import Prompt, parse_prompt, without_surrogates
+from octavo.frontend.request_params import DeclaredParams
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -94,11 +95,13 @@ class Preprocessor:
         info: EngineInfo,
         defaults: GenerationDefaults | None = None,
         *,
+        declared: DeclaredParams | None = None,
         seed: int | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.info = info
         self.defaults = defaults or GenerationDefaults()
+        self.declared = declared or DeclaredParams()
         # no secrets are drawn from it
         self._seeds = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
         ends = tokenizer.eos_token_ids | set(self.defaults.eos_token_ids)
@@ -141,6 +144,9 @@ class Preprocessor:
             )
         params = _with_clean_texts(given)
         check_params(params, self.info)
+        extra_args = self.declared.checked(params, self.tokenizer)
+        if extra_args is not None:
+            params = replace(params, extra_args=extra_args)
         others = params
         if params.prompt_logprobs is not None and params.n > 1:
             others = copy.copy(params)

@@ -17,10 +17,11 @@ from octavo.errors import (
     PluginBrokenError,
     UnknownOptionError,
     did_you_mean,
+    explain_validation,
 )
 from octavo.plugin.discovery import describe
 from octavo.plugin.files import import_target
-from octavo.plugin.options import NoOptions
+from octavo.plugin.options import NoOptions, RequestParams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,12 +55,20 @@ class Buildable(Protocol):
         """What pip must have installed for the target to import."""
 
     @property
+    def params_target(self) -> str | None:
+        """The model of a request's parameters, written like `target`."""
+
+    @property
     def cls(self) -> type | None:
         """The class itself, when it was passed in this process."""
 
     @property
     def options_cls(self) -> type[BaseModel] | None:
         """The options model itself, when it was passed in this process."""
+
+    @property
+    def params_cls(self) -> type[RequestParams] | None:
+        """The model of a request's parameters itself, when it was passed in this process."""
 
 
 def load(entry: Buildable) -> type:
@@ -81,13 +90,39 @@ def load_options(entry: Buildable) -> type[BaseModel]:
     headline = f"{entry.kind} '{entry.name}' ({entry.provider}) has invalid options"
     if not issubclass(model, BaseModel):
         raise InvalidComponentError(headline, f"{model.__qualname__} is not a pydantic model")
+    _require_strict(model, headline, "class Options(octavo.plugin.options.ComponentOptions)")
+    return model
+
+
+def load_params(entry: Buildable) -> type[RequestParams] | None:
+    """Import the model of what a request may set for a component; None when it declares none.
+
+    Raises PluginBrokenError as `load`, InvalidComponentError when it is no such model.
+    """
+    if entry.params_cls is None and entry.params_target is None:
+        return None
+    model = entry.params_cls or _import(entry, str(entry.params_target), "params")
+    headline = f"{entry.kind} '{entry.name}' ({entry.provider}) has invalid params"
+    how = "class Params(octavo.plugin.options.RequestParams)"
+    if not isinstance(model, type) or not issubclass(model, RequestParams):
+        name = getattr(model, "__qualname__", model)
+        raise InvalidComponentError(headline, f"{name} is not a RequestParams", f"write: {how}")
+    _require_strict(model, headline, how)
+    required = [name for name, field in model.model_fields.items() if field.is_required()]
+    if required:
+        raise InvalidComponentError(
+            headline, f"{required[0]} needs a default: most requests do not give it"
+        )
+    return model
+
+
+def _require_strict(model: type[BaseModel], headline: str, how: str) -> None:
     if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
         raise InvalidComponentError(
             headline,
             f"{model.__qualname__} must be frozen and forbid unknown keys",
-            "write: class Options(octavo.plugin.options.ComponentOptions)",
+            f"write: {how}",
         )
-    return model
 
 
 def validate_options(entry: Buildable, values: Mapping[str, Any], where: str = "") -> BaseModel:
@@ -135,16 +170,6 @@ def option_names(model: type[BaseModel]) -> dict[str, str]:
         alias = field.validation_alias if isinstance(field.validation_alias, str) else name
         names[name.replace("_", "-")] = field.alias or alias
     return names
-
-
-def explain_validation(error: ValidationError) -> list[str]:
-    """Return one line for each thing that pydantic refused, with the value that was given."""
-    lines = []
-    for one in error.errors(include_url=False, include_context=False):
-        place = ".".join(str(part) for part in one["loc"]) or "as a whole"
-        message = one["msg"][:1].lower() + one["msg"][1:]
-        lines.append(f"{place}: {message}, got {one['input']!r:.80}")
-    return lines
 
 
 def _import(entry: Buildable, target: str, field: str) -> Any:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from octavo.plugin.options import RequestParams
+
 PYTHON = "passed in Python"
 
 
@@ -57,6 +59,12 @@ class Entry:
         return None if path is None else portable(path)
 
     @property
+    def params_target(self) -> str | None:
+        """Where the model of a request's parameters is, as another process can import it."""
+        path = self.component.params_path
+        return None if path is None else portable(path)
+
+    @property
     def requires(self) -> tuple[str, ...]:
         """What pip must have installed for the target to import."""
         return self.component.requires
@@ -72,6 +80,12 @@ class Entry:
         """The options model, when the component was declared with it."""
         options = self.component.options
         return options if isinstance(options, type) else None
+
+    @property
+    def params_cls(self) -> type[RequestParams] | None:
+        """The model of a request's parameters, when the component was declared with it."""
+        params = self.component.params
+        return params if isinstance(params, type) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +164,8 @@ class Catalogue:
     def with_class(self, kind: str, cls: type) -> Catalogue:
         """Return a catalogue that has this class as well.
 
-        Its name is the attribute `name`, or the class name in kebab-case; its options model is
-        the attribute `Options`, or none.
+        Its name is the attribute `name`, or the class name in kebab-case; its models are the
+        attributes `Options` and `Params`, or none.
         """
         return self.with_component(kind, component_of(cls))
 
@@ -218,7 +232,8 @@ def catalogue_of(
 
 def component_of(cls: type) -> Component[Any]:
     """Declare a class that was passed as it is."""
-    return Component(name=kebab_name(cls), target=cls, options=getattr(cls, "Options", None))
+    options, params = getattr(cls, "Options", None), getattr(cls, "Params", None)
+    return Component(name=kebab_name(cls), target=cls, options=options, params=params)
 
 
 def by_provider(entries: Sequence[Entry]) -> str:

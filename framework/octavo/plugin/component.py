@@ -15,6 +15,8 @@ from octavo.errors import InvalidComponentError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from octavo.plugin.options import RequestParams
+
 T_co = TypeVar("T_co", covariant=True)
 
 NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -38,6 +40,9 @@ class Component(Generic[T_co]):
     """`"package.module:Class"`, imported when chosen; or the class, in a one-file plugin."""
     options: str | type[BaseModel] | None = None
     """The options model, given like `target`: pydantic, frozen, no unknown keys."""
+    params: str | type[RequestParams] | None = None
+    """The model of what a single request may set for it, given like `target`: a subclass of
+    `octavo.plugin.options.RequestParams`. The server process imports its module: no torch there."""
     summary: str = ""
     """One line for `octavo plugins list`."""
     offers: frozenset[str] = frozenset()
@@ -71,6 +76,11 @@ class Component(Generic[T_co]):
         """The options model as text, also when a class was given."""
         return None if self.options is None else path_of(self.options)
 
+    @property
+    def params_path(self) -> str | None:
+        """The model of a request's parameters as text, also when a class was given."""
+        return None if self.params is None else path_of(self.params)
+
 
 def path_of(target: str | type) -> str:
     """Return `module:qualified.name` of a class, or the text unchanged."""
@@ -95,7 +105,7 @@ def _problem(component: Any) -> str | None:
     # `Any`: a plugin that is not type-checked may hand over anything
     if not isinstance(component.name, str) or not NAME.fullmatch(component.name):
         return "a name is lower-case letters, digits and hyphens, and starts with a letter"
-    for field in ("target", "options", "why_not"):
+    for field in ("target", "options", "params", "why_not"):
         value = getattr(component, field)
         if isinstance(value, type) or (value is None and field != "target"):
             continue

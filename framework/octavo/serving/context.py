@@ -74,6 +74,11 @@ class ServingContext:
     metrics: ServerMetrics
     settings: ServerConfig
 
+    @property
+    def declared_params(self) -> frozenset[str]:
+        """Return the parameters that components of some model take from single requests."""
+        return frozenset().union(*(model.preprocessor.declared.names for model in self.models))
+
     def model(self, name: str | None) -> ServedModel:
         """Return the model of a name; the first model when no name was given.
 

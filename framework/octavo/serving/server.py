@@ -146,7 +146,13 @@ class _Lifecycle:
         return ServedModel(
             names=self._plan.model_names,
             client=client,
-            preprocessor=Preprocessor(texts.tokenizer, info, texts.defaults, seed=self._plan.seed),
+            preprocessor=Preprocessor(
+                texts.tokenizer,
+                info,
+                texts.defaults,
+                declared=texts.declared,
+                seed=self._plan.seed,
+            ),
             chat=texts.chat,
             metrics=ModelMetrics(self._plan.model_names[0]),
             created_s=int(time.time()),

@@ -17,7 +17,9 @@ from octavo.errors import ConfigError
 from octavo.frontend.chat import ChatRenderer, read_template
 from octavo.frontend.defaults import generation_defaults
 from octavo.frontend.progress import TransferLine
+from octavo.frontend.request_params import DeclaredParams
 from octavo.model_files import describe_model, load_tokenizer, locate_model
+from octavo.plugin.request_params import declared_params
 from octavo.serving.process import ENGINE_COMMAND, EngineProcess, start_engine_process
 
 if TYPE_CHECKING:
@@ -35,11 +37,12 @@ _BACKLOG = 2048
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What the server itself needs of a model: the way from text to ids and back."""
+    """What the server itself needs of a model: the way to ids and back, and what it may ask."""
 
     tokenizer: Tokenizer
     defaults: GenerationDefaults
     chat: ChatTemplate
+    declared: DeclaredParams = field(default_factory=DeclaredParams)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ def begin(config: ResolvedConfig) -> ServerPlan:
         raise ConfigError("no model was named", "octavo serve MODEL, as in: octavo serve smollm2")
     if config.model.chat_template is not None:
         read_template(config.model.chat_template)
+    declared = DeclaredParams(declared_params(config.in_use))
     listener = bind(settings.host, settings.port)
     try:
         transfers = TransferLine()
@@ -98,7 +102,7 @@ def begin(config: ResolvedConfig) -> ServerPlan:
         has_sampling = config.model.generation_config == "auto"
         tokenizer = load_tokenizer(config, description)
         defaults = generation_defaults(description, has_sampling=has_sampling)
-        return Texts(tokenizer, defaults, ChatRenderer(tokenizer, config.model))
+        return Texts(tokenizer, defaults, ChatRenderer(tokenizer, config.model), declared)
 
     return ServerPlan(
         settings=settings,

@@ -1,7 +1,8 @@
 """Request bodies: their fields, and what becomes of fields that are not obeyed.
 
 Every field of a body is obeyed, refused with 400, or named in the header
-`X-Octavo-Ignored-Fields` and the log (refused too where the server has `strict-fields`).
+`X-Octavo-Ignored-Fields` and the log (refused too where the server has `strict-fields`). Fields
+that components declare are obeyed too: they are handed on together with `vllm_xargs`.
 
 Knows names and types. Does not know what values mean (`params`).
 """
@@ -152,18 +153,27 @@ class Decoded(msgspec.Struct, Generic[T]):
         return {IGNORED_HEADER: printable[:_MAX_HEADER_CHARS]}
 
 
-def decode_body(raw: bytes, shape: type[T], *, is_strict: bool) -> Decoded[T]:
-    """Return a request's body. Raises RequestError naming the field at fault."""
+def decode_body(
+    raw: bytes, shape: type[T], *, is_strict: bool, declared: frozenset[str] = frozenset()
+) -> Decoded[T]:
+    """Return a request's body. Raises RequestError naming the field at fault.
+
+    `declared` are the parameters of components: fields of these names join `vllm_xargs`.
+    """
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-        ignored = _check_names(fields, shape, is_strict=is_strict)
-        return Decoded(msgspec.json.decode(raw, type=shape), ignored)
+        names = declared.difference(shape.__struct_fields__) & fields.keys()
+        theirs = {name: fields.pop(name) for name in names}
+        ignored = _check_names(fields, {*shape.__struct_fields__, *declared}, is_strict=is_strict)
+        body = msgspec.json.decode(raw, type=shape)
+        _add_declared(body, theirs)
+        return Decoded(body, ignored)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error
     except msgspec.DecodeError as error:
         repaired = without_lone_surrogates(raw)
         if repaired != raw:
-            return decode_body(repaired, shape, is_strict=is_strict)
+            return decode_body(repaired, shape, is_strict=is_strict, declared=declared)
         raise RequestError(
             f"the request's body is not valid JSON: {error}", "NaN and Infinity are not JSON"
         ) from error
@@ -191,11 +201,24 @@ def without_lone_surrogates(raw: bytes) -> bytes:
     return _ESCAPE.sub(repair, raw)
 
 
+def _add_declared(body: GenerationBody, fields: Mapping[str, msgspec.Raw]) -> None:
+    """Put the parameters of components with those that came in `vllm_xargs`."""
+    values = {name: msgspec.json.decode(raw) for name, raw in fields.items()}
+    given = {name: value for name, value in values.items() if value is not None}
+    if not given:
+        return
+    others = body.vllm_xargs or {}
+    twice = sorted(given.keys() & others.keys())
+    if twice:
+        name = twice[0]
+        raise RequestError(f"{name} is given twice: by itself and in vllm_xargs", param=name)
+    body.vllm_xargs = others | given
+
+
 def _check_names(
-    fields: Mapping[str, msgspec.Raw], shape: type[GenerationBody], *, is_strict: bool
+    fields: Mapping[str, msgspec.Raw], known: set[str], *, is_strict: bool
 ) -> list[str]:
     """Return the names that are ignored. Raises for those that are refused."""
-    known = set(shape.__struct_fields__)
     given = {name: raw for name, raw in fields.items() if bytes(raw) != b"null"}
     for name, raw in given.items():
         if name in UNSUPPORTED and msgspec.json.decode(raw) not in UNSUPPORTED[name]:

@@ -56,8 +56,10 @@ class ChatApi:
         """Answer one request."""
         raw = await request.body()
         is_strict = self._context.settings.strict_fields
+        declared = self._context.declared_params
         decoded = await in_thread_if_long(
-            len(raw), lambda: decode_body(raw, ChatBody, is_strict=is_strict)
+            len(raw),
+            lambda: decode_body(raw, ChatBody, is_strict=is_strict, declared=declared),
         )
         body = decoded.body
         model = self._context.model(body.model)

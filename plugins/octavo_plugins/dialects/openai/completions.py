@@ -47,8 +47,10 @@ class CompletionApi:
         """Answer one request."""
         raw = await request.body()
         is_strict = self._context.settings.strict_fields
+        declared = self._context.declared_params
         decoded = await in_thread_if_long(
-            len(raw), lambda: decode_body(raw, CompletionBody, is_strict=is_strict)
+            len(raw),
+            lambda: decode_body(raw, CompletionBody, is_strict=is_strict, declared=declared),
         )
         body = decoded.body
         model = self._context.model(body.model)
