@@ -38,6 +38,9 @@ LLAMA3_ROPE = {
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 FULL, SLIDING = "full_attention", "sliding_attention"
+CONFIG_CLASSES = {"Gemma3": "Gemma3TextConfig"}
+#: families whose norms multiply by one more than their weights
+NORMS_LESS_ONE = ("Gemma2", "Gemma3")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +59,8 @@ class Variant:
         values = {**SIZES, **self.options}
         if self.rope:
             values["rope_parameters"] = dict(self.rope)
-        return getattr(transformers, f"{self.family}Config")(**values)
+        name = CONFIG_CLASSES.get(self.family, f"{self.family}Config")
+        return getattr(transformers, name)(**values)
 
 
 def _variant(name: str, rope: dict[str, Any] | None = None, **options: Any) -> Variant:
@@ -124,6 +128,50 @@ VARIANTS = (
         tie_word_embeddings=False,
     ),
 )
+GEMMA_VARIANTS = (
+    _variant("Gemma3-pattern", sliding_window=8, sliding_window_pattern=2),
+    _variant("Gemma3-layer-types", sliding_window=8, layer_types=[FULL, SLIDING, SLIDING]),
+    _variant("Gemma3-all-full", sliding_window=8, layer_types=[FULL] * 3),
+    _variant("Gemma3-all-local", sliding_window=8, layer_types=[SLIDING] * 3),
+    _variant(
+        "Gemma3-linear",
+        {
+            FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e5},
+            SLIDING: {"rope_type": "default", "rope_theta": 500.0},
+        },
+        sliding_window=8,
+        sliding_window_pattern=3,
+    ),
+    _variant(
+        "Gemma3-capped",
+        sliding_window=8,
+        sliding_window_pattern=2,
+        query_pre_attn_scalar=24,
+        final_logit_softcapping=3.0,
+        attn_logit_softcapping=2.0,
+        head_dim=32,
+    ),
+    _variant(
+        "Gemma3-untied",
+        sliding_window=8,
+        sliding_window_pattern=2,
+        tie_word_embeddings=False,
+        attention_bias=True,
+    ),
+    _variant(
+        "Gemma2-capped",
+        sliding_window=8,
+        query_pre_attn_scalar=24,
+        final_logit_softcapping=4.0,
+        attn_logit_softcapping=2.0,
+    ),
+    _variant(
+        "Gemma2-uncapped",
+        sliding_window=8,
+        final_logit_softcapping=None,
+        attn_logit_softcapping=None,
+    ),
+)
 
 
 @functools.cache
@@ -137,7 +185,8 @@ def reference_model(variant: Variant) -> Any:
                 # wide enough that attention is sharp and a lost window or rotation shows
                 weight.normal_(std=1.5 * weight.shape[1] ** -0.5)
             else:
-                weight.normal_(mean=float(name.endswith("norm.weight")), std=0.3)
+                is_one = name.endswith("norm.weight") and variant.family not in NORMS_LESS_ONE
+                weight.normal_(mean=float(is_one), std=0.3)
     return model
 
 
@@ -172,5 +221,5 @@ def save(variant: Variant, folder: Path) -> Path:
 
 
 def variant_named(name: str) -> Variant:
-    """Return one of `VARIANTS`."""
-    return next(variant for variant in VARIANTS if variant.name == name)
+    """Return one of `VARIANTS` or `GEMMA_VARIANTS`."""
+    return next(one for one in (*VARIANTS, *GEMMA_VARIANTS) if one.name == name)

@@ -107,7 +107,8 @@ def _pack(ops: OpSet, spec: ParameterSpec, blocks: Sequence[WeightBlocks]) -> An
         case "embedding":
             return ops.pack_embedding(blocks[0])
         case "vector":
-            return ops.pack_vector(blocks)
+            vector = ops.pack_vector(blocks)
+            return vector + spec.offset if spec.offset else vector
 
 
 def _warn_of_unexpected(checkpoint: Checkpoint, names: list[str]) -> None:

@@ -17,7 +17,7 @@ class Plugin(OctavoSpecs):
     """Declares the stock model families."""
 
     def octavo_architectures(self) -> Iterator[Component[Architecture]]:
-        """Yield llama."""
+        """Yield llama, gemma."""
         yield Component(
             name="llama",
             target="octavo_plugins.architectures.llama:Llama",
@@ -31,6 +31,12 @@ class Plugin(OctavoSpecs):
                     "SmolLM3ForCausalLM",
                 }
             ),
+        )
+        yield Component(
+            name="gemma",
+            target="octavo_plugins.architectures.gemma:Gemma",
+            summary="Gemma 2 and 3, their text models",
+            offers=frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"}),
         )
 
 

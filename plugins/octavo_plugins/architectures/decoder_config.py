@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 #: whether a linear has a bias; "maybe" = the checkpoint decides
 Bias = Literal["yes", "no", "maybe"]
 
-ACTIVATIONS: Final = ("silu", "swish")  # two names of one function
 LAYER_TYPES: Final = ("full_attention", "sliding_attention")
 
 
@@ -32,6 +31,7 @@ class Family:
     `qkv_bias`, `output_bias` and `mlp_bias` are fixed answers; None leaves it to the config.
     `windows` says which layers attend to a window: none, all, those from `max_window_layers`
     on, or those without rotary embedding. An explicit `layer_types` overrules all but "none".
+    `activations` are the names that the config's `activation_key` may hold: all of one function.
     """
 
     qkv_bias: Bias | None = "no"
@@ -40,6 +40,8 @@ class Family:
     has_qk_norm: bool = False
     has_rope_switch: bool = False
     windows: Literal["none", "all", "upper-layers", "no-rope-layers"] = "none"
+    activation_key: str = "hidden_act"
+    activations: tuple[str, ...] = ("silu", "swish")
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -126,27 +128,33 @@ class DecoderConfig:
     has_rotary: tuple[bool, ...]
     rotary: RotaryConfig
     max_positions: int
+    attention_scale: float
+    attention_softcap: float | None = None
 
 
-def read_decoder_config(raw: Mapping[str, Any]) -> DecoderConfig:
-    """Return the description of a config.
+def read_decoder_config(
+    raw: Mapping[str, Any], families: Mapping[str, Family] = FAMILIES
+) -> DecoderConfig:
+    """Return the description of a config of one of `families`, which are looked up by class.
 
     Raises ModelLoadError that names the key, its value and what would be valid.
     """
-    family = _family(raw)
+    family = _family(raw, families)
     # a key that is absent has the family's default; one that says null keeps saying so
     config = {**DEFAULTS, **family.defaults, **raw}
-    if config["hidden_act"] not in ACTIVATIONS:
-        raise _invalid(raw, "hidden_act", " or ".join(ACTIVATIONS))
+    if config[family.activation_key] not in family.activations:
+        raise invalid_key(raw, family.activation_key, " or ".join(family.activations))
     num_layers = _whole(config, "num_hidden_layers")
     num_heads = _whole(config, "num_attention_heads")
     num_kv_heads = _whole(config, "num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
-        raise _invalid(config, "num_key_value_heads", f"a divisor of {num_heads} attention heads")
+        raise invalid_key(
+            config, "num_key_value_heads", f"a divisor of {num_heads} attention heads"
+        )
     hidden_size = _whole(config, "hidden_size")
     head_dim = _whole(config, "head_dim", hidden_size // num_heads)
     if head_dim % 2:
-        raise _invalid(config, "head_dim", "an even number")
+        raise invalid_key(config, "head_dim", "an even number")
     positions = _whole(config, "max_position_embeddings")
     rotary = read_rotary(raw, head_dim, positions, config["rope_theta"])
     has_rotary = _rotary_layers(config, family, num_layers)
@@ -168,19 +176,20 @@ def read_decoder_config(raw: Mapping[str, Any]) -> DecoderConfig:
         has_rotary=has_rotary,
         rotary=rotary,
         max_positions=longest_context(rotary, positions),
+        attention_scale=head_dim**-0.5,
     )
 
 
-def _family(raw: Mapping[str, Any]) -> Family:
+def _family(raw: Mapping[str, Any], families: Mapping[str, Family]) -> Family:
     names = raw.get("architectures") or []
     for name in names:
-        if name in FAMILIES:
-            return FAMILIES[name]
+        if name in families:
+            return families[name]
     asked = ", ".join(map(str, names))
     raise ModelLoadError(
         f"unknown architecture {asked!r} (architectures in the model's config)",
-        did_you_mean(asked, FAMILIES),
-        f"this class serves: {', '.join(FAMILIES)}",
+        did_you_mean(asked, families),
+        f"this class serves: {', '.join(families)}",
     )
 
 
@@ -192,7 +201,7 @@ def _rotary_layers(config: Mapping[str, Any], family: Family, num_layers: int) -
         return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
     switches = tuple(bool(switch) for switch in config["no_rope_layers"])  # 1 = rotary
     if len(switches) < num_layers:
-        raise _invalid(config, "no_rope_layers", f"a list of {num_layers} zeros and ones")
+        raise invalid_key(config, "no_rope_layers", f"a list of {num_layers} zeros and ones")
     return switches[:num_layers]
 
 
@@ -208,7 +217,7 @@ def _windows(
     if types is not None:
         if len(types) < num_layers or any(kind not in LAYER_TYPES for kind in types):
             valid = f"{num_layers} of {' or '.join(LAYER_TYPES)}"
-            raise _invalid(config, "layer_types", valid)
+            raise invalid_key(config, "layer_types", valid)
         slides = [kind == "sliding_attention" for kind in types[:num_layers]]
     elif family.windows == "all":
         slides = [True] * num_layers
@@ -231,9 +240,10 @@ def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> i
         return default
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    raise _invalid(config, key, "a whole number above 0")
+    raise invalid_key(config, key, "a whole number above 0")
 
 
-def _invalid(config: Mapping[str, Any], key: str, valid: str) -> ModelLoadError:
+def invalid_key(config: Mapping[str, Any], key: str, valid: str) -> ModelLoadError:
+    """Return the error for a key whose value cannot be, or that is missing."""
     stated = repr(config[key]) if key in config else "that is missing"
     return ModelLoadError(f"unsupported {key} {stated} (the model's config)", f"valid: {valid}")

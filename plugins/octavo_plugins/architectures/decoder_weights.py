@@ -46,7 +46,6 @@ class Layer:
     """One layer, ready to run: its packed weights and how it attends."""
 
     attention: AttentionSpec
-    has_rotary: bool
     input_norm: Tensor  # [hidden]
     qkv: Any  # [(heads + 2 * kv_heads) * head_dim, hidden]
     qkv_bias: Tensor | None
@@ -60,6 +59,7 @@ class Layer:
     down: Any  # [hidden, intermediate]
     down_bias: Tensor | None
     next_norm: Tensor  # [hidden]: the next layer's input norm, or the final norm
+    table: Any = None  # of the rotary embedding; None without one
 
 
 def decoder_parameters(config: DecoderConfig, size: int = 1) -> Iterator[ParameterSpec]:
@@ -92,8 +92,9 @@ def build_layer(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
-        scale=config.head_dim**-0.5,
+        scale=config.attention_scale,
         window=config.windows[layer],
+        softcap=config.attention_softcap,
     )
     is_last = layer + 1 == config.num_layers
     loaded: dict[str, Any] = {name: weights.get(f"layers.{layer}.{name}") for name in PARAMETERS}
@@ -101,7 +102,6 @@ def build_layer(
         loaded["output_bias"] = loaded["down_bias"] = None
     return Layer(
         attention=spec,
-        has_rotary=config.has_rotary[layer],
         next_norm=weights[FINAL_NORM if is_last else f"layers.{layer + 1}.input_norm"],
         **loaded,
     )

@@ -47,20 +47,23 @@ class Llama(Architecture):
 
     _layers: list[Layer]
     _work: Work
-    _table: Any
     _embedding: Any
     _head: Any
     _logits: Tensor | None  # [cap, vocab / ranks]: this rank's, of a head that is split
 
     def __init__(self, config: Mapping[str, Any], ops: OpSet, attention: Attention) -> None:
         super().__init__(config, ops, attention)
-        self.shape: DecoderConfig = read_decoder_config(config)
+        self.shape: DecoderConfig = self._read(config)
         self._num_ranks = num_ranks(ops.collective)
         #: the sizes of what this rank computes
         self._share = share_of(self.shape, self._num_ranks)
         if self.shape.is_tied:
             # some checkpoints store the tied matrix a second time
             self.ignored = (*self.ignored, "lm_head.weight")
+
+    def _read(self, config: Mapping[str, Any]) -> DecoderConfig:
+        """Return the description of a config of this class's families."""
+        return read_decoder_config(config)
 
     @property
     def vocab_size(self) -> int:
@@ -93,19 +96,25 @@ class Llama(Architecture):
         ]
 
     def prepare(self, max_tokens: int, max_rows: int, max_positions: int) -> None:
-        """Make the rotary table and the working buffers, and bind each layer to its weights."""
+        """Make rotary tables and the working buffers, and bind each layer to its weights."""
         share, ops = self._share, self.ops
-        self._table = ops.rotary_table(share.rotary, max_positions)
         dtype: torch.dtype = getattr(torch, ops.activation_dtype)
         self._work = make_work(share, dtype, max_tokens, max_rows)
         rank = 0 if ops.collective is None else ops.collective.rank
         self._layers = [build_layer(share, self.weights, i, rank) for i in range(share.num_layers)]
+        for layer, table in zip(self._layers, self._tables(max_positions), strict=True):
+            layer.table = table
         self._embedding = self.weights[EMBEDDING]
         self._head = self.weights.get(HEAD, self._embedding)
         self._logits = None
         if is_head_split(self.shape, self._num_ranks):
             width = self.vocab_size // self._num_ranks
             self._logits = torch.zeros(max_rows, width, dtype=dtype)
+
+    def _tables(self, max_positions: int) -> list[Any]:
+        """Return the rotary table of each layer, None for those without rotary embedding."""
+        table = self.ops.rotary_table(self.shape.rotary, max_positions)
+        return [table if has_rotary else None for has_rotary in self.shape.has_rotary]
 
     def forward(self, step: StepBuffers) -> None:
         """From step.token_ids to step.hidden, through all layers."""
@@ -132,8 +141,8 @@ class Llama(Architecture):
         if layer.q_norm is not None and layer.k_norm is not None:
             ops.rms_norm(work.q, work.q, layer.q_norm, self.shape.norm_eps, rows)
             ops.rms_norm(work.k, work.k, layer.k_norm, self.shape.norm_eps, rows)
-        if layer.has_rotary:
-            ops.rotary(work.q, work.k, step.positions, self._table, rows)
+        if layer.table is not None:
+            ops.rotary(work.q, work.k, step.positions, layer.table, rows)
         self.attention.write(cache, work.k, work.v, batch)
         self.attention.forward(work.attended, work.q, cache, layer.attention, batch)
         ops.linear(work.delta, work.attended_flat, layer.output, layer.output_bias, rows)
@@ -144,10 +153,14 @@ class Llama(Architecture):
         """Leave in `delta` what the gated MLP makes of each token on its own."""
         ops, work = self.ops, self._work
         ops.linear(work.gate_up, normed, layer.gate_up, layer.gate_up_bias, rows)
-        ops.silu_mul(work.activated, work.gate_up, rows)
+        self._activate(rows)
         ops.linear(work.delta, work.activated, layer.down, layer.down_bias, rows)
         if self._num_ranks > 1:
             ops.all_reduce(work.delta, rows)
+
+    def _activate(self, rows: Count) -> None:
+        """Gate what the MLP is between its linears."""
+        self.ops.silu_mul(self._work.activated, self._work.gate_up, rows)
 
     def project(self, out: Tensor, hidden: Tensor, rows: Count) -> None:
         """Write logits: out = head(hidden).  hidden: [cap, hidden], out: [cap, vocab]."""

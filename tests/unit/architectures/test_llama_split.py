@@ -1,4 +1,4 @@
-"""A decoder split between ranks: the same logits, the same bits on all ranks, and in a replay."""
+"""Decoders split between ranks: the same logits, the same bits on all ranks, and in a replay."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tiny_models
+from families import load_model
 from hand_runner import HandRunner
 from octavo.errors import ConfigError
-from octavo.execution.loader import load_parameters
 from octavo.execution.recording import recording
 from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
@@ -28,6 +28,8 @@ CASES = [
     ("Qwen3-full", 2),
     ("Qwen3-biases", 2),
     ("SmolLM3-list", 2),
+    ("Gemma3-untied", 2),
+    ("Gemma2-capped", 2),
 ]
 STEPS = [
     [(0, PROMPT[:5]), (2, PROMPT[:1])],
@@ -48,9 +50,7 @@ def checkpoint_of(variant_name: str) -> MemoryCheckpoint:
 def build(checkpoint: MemoryCheckpoint, parts: tuple[type, type], collective=None) -> Llama:
     ops, attention = parts[0](), parts[1]()
     ops.collective = collective
-    model = Llama(checkpoint.config, ops, attention)
-    load_parameters(model, checkpoint)
-    return model
+    return load_model(checkpoint, ops, attention)
 
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
 import torch
 
 import tiny_models
+from families import load_model
 from hand_runner import HandRunner
-from octavo.execution.loader import load_parameters
 from octavo.execution.recording import Record, RecordingAttention, RecordingOps, recording
 from octavo.interfaces.attention import Attention
 from octavo.interfaces.ops import OpSet
-from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
 from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+
+if TYPE_CHECKING:
+    from octavo.interfaces.architecture import Architecture
 
 FAMILIES = {
     "Llama": "Llama-3.2",
@@ -26,6 +29,8 @@ FAMILIES = {
     "Qwen2": "Qwen2-layer-types",
     "Qwen3": "Qwen3-full",
     "SmolLM3": "SmolLM3-window",
+    "Gemma2": "Gemma2-capped",
+    "Gemma3": "Gemma3-linear",
 }
 PARTS = {"simple": (SimpleOps, SimpleAttention), "torch": (TorchOps, TorchAttention)}
 PROMPT = list(range(3, 43))
@@ -38,16 +43,14 @@ STEPS = [
 ]
 
 
-def load(variant_name: str, parts: tuple[type, type]) -> Llama:
+def load(variant_name: str, parts: tuple[type, type]) -> Architecture:
     reference = tiny_models.reference_model(tiny_models.variant_named(variant_name))
     config = reference.config.to_dict() | {"architectures": [type(reference).__name__]}
     tensors = reference.state_dict()
     if config["tie_word_embeddings"]:
         del tensors["lm_head.weight"]
     make_ops, make_attention = parts
-    model = Llama(config, make_ops(), make_attention())
-    load_parameters(model, MemoryCheckpoint(config, tensors))
-    return model
+    return load_model(MemoryCheckpoint(config, tensors), make_ops(), make_attention())
 
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)

@@ -1,4 +1,4 @@
-"""M1 to M4 on tiny random models of every family and variant that the class serves."""
+"""M1 to M4 on tiny random models of every family and variant that transformers has too."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny_models
+from families import load_model
 from hand_runner import HandRunner
-from octavo.execution.loader import load_parameters
-from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
 from octavo_plugins.weights.safetensors_format import SafetensorsFormat
 from simple_ops import SimpleAttention, SimpleOps
-from tiny_models import VARIANTS, Variant
+from tiny_models import GEMMA_VARIANTS, VARIANTS, Variant
 
 if TYPE_CHECKING:
+    from octavo.interfaces.architecture import Architecture
     from octavo.interfaces.weights import Checkpoint
 
 PROMPT = [(7 * i + i * i // 3) % 93 + 3 for i in range(40)]
@@ -27,7 +27,7 @@ SIMPLE, TORCH = (SimpleOps, SimpleAttention), (TorchOps, TorchAttention)
 PARTS = {"simple": SIMPLE, "torch": TORCH}
 
 
-@pytest.fixture(scope="module", params=VARIANTS, ids=str)
+@pytest.fixture(scope="module", params=[*VARIANTS, *GEMMA_VARIANTS], ids=str)
 def variant(request) -> Variant:
     return request.param
 
@@ -48,11 +48,9 @@ def parts(request) -> tuple[type, type]:
     return PARTS[request.param]
 
 
-def build(checkpoint: Checkpoint, parts: tuple[type, type]) -> Llama:
+def build(checkpoint: Checkpoint, parts: tuple[type, type]) -> Architecture:
     make_ops, make_attention = parts
-    model = Llama(checkpoint.config, make_ops(), make_attention())
-    load_parameters(model, checkpoint)
-    return model
+    return load_model(checkpoint, make_ops(), make_attention())
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
