@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from octavo.execution.edits import RowEdits
 from octavo.execution.history import PenaltyHistory
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Rows:
         self.specs: list[RowSpec | None] = [None] * max_rows
         self.stages: list[CustomStages | None] = [None] * max_rows
         self.grammars: list[GrammarRow | None] = [None] * max_rows
+        self.edits: list[RowEdits | None] = [None] * max_rows
         self.penalties: list[PenaltyHistory | None] = [None] * max_rows
         self.has_edits = np.zeros(max_rows, dtype=bool)
         self.temperature = np.zeros(max_rows, dtype=np.float32)
@@ -70,8 +72,11 @@ class Rows:
         self.min_p[row] = params.min_p
         self.seeds[row] = spec.seed & UINT64
         self.choices[row] = spec.choice
+        self.edits[row] = RowEdits.of(spec, self.edits)
         self.penalties[row] = PenaltyHistory.of(spec, start.token_ids)
-        self.has_edits[row] = _has_edits(spec) or stages is not None or grammar is not None
+        self.has_edits[row] = bool(params.logits_processors) or any(
+            one is not None for one in (stages, grammar, self.edits[row], self.penalties[row])
+        )
 
     def pause(self, row: int) -> None:
         """Empty a row whose request goes on later, and keep the states of its stages until then."""
@@ -89,6 +94,7 @@ class Rows:
         self.specs[row] = None
         self.stages[row] = None
         self.grammars[row] = None
+        self.edits[row] = None
         self.penalties[row] = None
         self.has_edits[row] = False
 
@@ -126,18 +132,3 @@ class Rows:
         """Return all tokens of a row."""
         ids: list[int] = self.token_ids[row, : self.num_tokens[row]].tolist()
         return ids
-
-
-def _has_edits(spec: RowSpec) -> bool:
-    """Return whether logits are to be edited one by one before temperature and truncation."""
-    params = spec.params
-    return bool(
-        params.logit_bias
-        or params.allowed_token_ids
-        or spec.bad_words_ids
-        or params.min_tokens
-        or params.logits_processors
-        or params.presence_penalty
-        or params.frequency_penalty
-        or params.repetition_penalty != 1
-    )

@@ -144,7 +144,7 @@ class RowSampler:
             )
         stages = self._rows.stages[place.row]
         if stages is None:
-            self._note_edits(spec, place, history[num_prompt:], inputs)
+            self._note_edits(place, history[num_prompt:], inputs)
             return
         if place.mask is not None:
             apply_mask(logits[index], place.mask)
@@ -170,24 +170,15 @@ class RowSampler:
         positions, choices = np.array([position]), np.array([spec.choice])
         return float(self._ops.uniforms(seeds, positions, choices, purpose)[0])
 
-    def _note_edits(
-        self, spec: RowSpec, place: _Place, output_ids: list[int], inputs: SamplingInputs
-    ) -> None:
-        params, index = spec.params, place.index
+    def _note_edits(self, place: _Place, output_ids: list[int], inputs: SamplingInputs) -> None:
         if place.mask is not None:
-            inputs.masks.append((index, place.mask))
-        if params.allowed_token_ids:
-            inputs.allowed.append((index, np.asarray(params.allowed_token_ids, dtype=np.int64)))
-        if params.logit_bias:
-            ids = np.fromiter(params.logit_bias.keys(), dtype=np.int64)
-            adds = np.fromiter(params.logit_bias.values(), dtype=np.float32)
-            inputs.bias.append((index, ids, adds))
+            inputs.masks.append((place.index, place.mask))
+        edits = self._rows.edits[place.row]
+        if edits is not None:
+            edits.note(place.index, output_ids, inputs)
         penalties = self._rows.penalties[place.row]
         if penalties is not None:
-            inputs.penalties.append(penalties.row(index, place.drafts))
-        banned = banned_ids(spec, output_ids)
-        if banned:
-            inputs.banned.append((index, np.asarray(banned, dtype=np.int64)))
+            inputs.penalties.append(penalties.row(place.index, place.drafts))
 
     # ------------------------------------------------------------------ logprobs
 
@@ -217,19 +208,6 @@ class RowSampler:
         )
         records = token_logprobs(self._ops.logprobs(raw, inputs), chosen.tolist())
         return dict(zip(wanted, records, strict=True))
-
-
-def banned_ids(spec: RowSpec, output_ids: Sequence[int]) -> list[int]:
-    """Return the ids that may not be drawn now: ends before min_tokens, ends of bad words."""
-    banned: list[int] = []
-    if len(output_ids) < spec.params.min_tokens:
-        banned.extend(spec.eos_token_ids)
-        banned.extend(spec.params.stop_token_ids or ())
-    for word in spec.bad_words_ids:
-        num_before = len(word) - 1
-        if num_before == 0 or tuple(output_ids[-num_before:]) == tuple(word[:-1]):
-            banned.append(word[-1])
-    return banned
 
 
 def token_logprobs(outputs: LogprobOutputs, token_ids: Sequence[int]) -> list[TokenLogprobs]:

@@ -75,9 +75,10 @@ def keep_only(logits: Tensor, row: int, token_ids: NDArray[np.int64]) -> None:
     """Set all logits of one row to -inf except those of token_ids, in place."""
     _check(token_ids, logits.shape[1])
     ids = torch.from_numpy(token_ids).to(logits.device)
-    kept = logits[row, ids]
-    logits[row] = -math.inf
-    logits[row, ids] = kept
+    line = logits[row]
+    kept = line.index_select(0, ids)  # far faster than the same with square brackets
+    line.fill_(-math.inf)
+    line.index_copy_(0, ids, kept)
 
 
 def bad_word_bans(history: Sequence[int], words: Sequence[Sequence[int]]) -> list[int]:
