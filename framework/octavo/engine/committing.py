@@ -135,7 +135,7 @@ class Committer:
             finish_reason=reason,
         )
         if reason is not None:
-            if reason == "stop" and token_ids[-1] in (request.source.params.stop_token_ids or ()):
+            if reason == "stop" and token_ids[-1] in request.source.stop_token_ids:
                 output.stop_reason = token_ids[-1]
             self._end(request, reason)
         return output
@@ -146,7 +146,7 @@ class Committer:
         source = request.source
         num_output = request.num_output_tokens
         if num_output >= source.params.min_tokens and (
-            token_id in source.eos_token_ids or token_id in (source.params.stop_token_ids or ())
+            token_id in source.eos_token_ids or token_id in source.stop_token_ids
         ):
             return "stop"
         return "length" if num_output >= request.max_tokens else None

@@ -28,6 +28,7 @@ class EngineRequest:
 
     `seed` is always set; `choice` tells the sequences of one call with n > 1 apart.
     `eos_token_ids` end the sequence (empty with ignore_eos) and are barred before min_tokens.
+    So do `stop_token_ids`, those of the parameters: a set, as there may be very many.
     """
 
     request_id: str
@@ -40,6 +41,7 @@ class EngineRequest:
     priority: int = 0
     eos_token_ids: tuple[int, ...] = ()
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
     cache_salt: str | None = None
     grammar: GrammarSpec | None = None
     adapters: tuple[AdapterUse, ...] = ()

@@ -9,6 +9,7 @@ Knows proposers, costs and acceptance. Does not know blocks, budgets or how draf
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import ExecutorFacts
     from octavo.interfaces.proposer import EngineProposer
 
+logger = logging.getLogger(__name__)
 #: tokens that a grammar forces are always right: at most so many are offered at once
 MAX_FORCED: Final = 8
 
@@ -28,6 +30,8 @@ class Speculator:
         self._proposer = proposer
         self._max_drafts = facts.max_drafts if proposer is None else proposer.max_drafts
         self._draft_ms = facts.draft_ms if proposer is None else 0.0
+        self._vocab_size = facts.vocab_size
+        self._is_reported = False
         self.num_drafts = 0
         self.num_accepted = 0
 
@@ -39,11 +43,28 @@ class Speculator:
     def drafts(self, request: Request, room: int, num_running: int) -> tuple[int, ...]:
         """Return drafts for a request that is about to decode, at most `room`."""
         if request.drafts:
-            return request.drafts[:room]
+            return self._valid(request.drafts[:room])
         if self._proposer is None or room <= 0:
             return ()
         limit = min(room, self.num_worthwhile(request, num_running))
-        return tuple(self._proposer.propose(request, limit)[:limit]) if limit > 0 else ()
+        return self._propose(self._proposer, request, limit) if limit > 0 else ()
+
+    def _propose(self, proposer: EngineProposer, request: Request, limit: int) -> tuple[int, ...]:
+        """Ask a proposer; one that raises is reported once, and costs nobody a request."""
+        try:
+            return self._valid(tuple(proposer.propose(request, limit))[:limit])
+        except Exception:
+            if not self._is_reported:
+                self._is_reported = True
+                logger.exception("the proposer %s raised: no drafts", type(proposer).__name__)
+            return ()
+
+    def _valid(self, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """Cut drafts before the first that is no token of the model."""
+        for place, token_id in enumerate(drafts):
+            if not 0 <= token_id < self._vocab_size:
+                return drafts[:place]
+        return drafts
 
     def num_wanted(self, request: Request, num_running: int) -> int:
         """Return how many drafts the executor may propose after this step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,9 @@ from octavo_plugins.allocators.contiguous import ContiguousAllocator
 from octavo_plugins.schedulers.fcfs import Fcfs
 from octavo_plugins.schedulers.priority import Priority
 from stub_executor import expected_output
+
+if TYPE_CHECKING:
+    from octavo.interfaces.proposer import DraftView
 
 GROUPS = (CacheGroup(), CacheGroup(5), CacheGroup(1))
 SETUPS = {
@@ -210,3 +214,23 @@ def test_window_blocks_are_given_back_while_a_request_grows() -> None:
         for one in engine.core.running:
             most = max(most, sum(block > 0 for block in one.table.groups[1]))
     assert most == 3  # 8 tokens back, in two blocks of 4, and the block being written
+
+
+class RaisingProposer(StubProposer):
+    """Breaks the contract in both ways there are: it raises, and it makes tokens up."""
+
+    def propose(self, request: DraftView, max_tokens: int) -> list[int]:
+        if len(request.token_ids) % 2:
+            raise KeyError("a table that was never filled")
+        return [-1, 10**9][:max_tokens]
+
+
+def test_a_proposer_that_raises_or_makes_tokens_up_costs_nobody_a_request(caplog) -> None:
+    engine = make_engine(EngineSetup(proposer=RaisingProposer()))
+    outcomes = run_all(engine, [request(f"r{i}", prompt_of(i, 6, 0), 20, seed=i) for i in range(3)])
+    for i in range(3):
+        assert outcomes[f"r{i}"].token_ids == expected_output(prompt_of(i, 6, 0), 20, i)
+    assert engine.stats().draft_tokens == 0
+    assert [one.getMessage() for one in caplog.records] == [
+        "the proposer RaisingProposer raised: no drafts"
+    ]
