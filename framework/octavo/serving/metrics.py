@@ -46,6 +46,8 @@ _COUNTERS = {
     "preemptions": ("num_preemptions", "requests preempted for want of KV cache"),
     "prefix_queries_tokens": ("prefix_cache_queries", "prompt tokens looked up in the cache"),
     "prefix_hits_tokens": ("prefix_cache_hits", "prompt tokens found in the prefix cache"),
+    "draft_tokens": ("spec_decode_num_draft_tokens", "tokens drafted and verified"),
+    "accepted_tokens": ("spec_decode_num_accepted_tokens", "drafted tokens that were right"),
 }
 _GAUGES = {
     "num_running": ("num_requests_running", "sequences in the running batch"),

@@ -29,7 +29,9 @@ def test_every_metric_has_vllms_name_too():
 
 def test_B153_no_value_is_negative_and_counters_never_fall():
     model = ModelMetrics("m")
-    model.take_stats(EngineStats(num_running=-1, kv_usage=-0.1, prompt_tokens=100, preemptions=2))
+    model.take_stats(
+        EngineStats(num_running=-1, kv_usage=-0.1, prompt_tokens=100, preemptions=2, draft_tokens=7)
+    )
     model.take_stats(EngineStats(prompt_tokens=30))  # another engine, which began at zero
     model.take_stats(None)
     model.take_stats(EngineStats(prompt_tokens=31, num_waiting=-5))
@@ -41,6 +43,8 @@ def test_B153_no_value_is_negative_and_counters_never_fall():
     assert min(samples.values()) >= 0
     assert samples["octavo:prompt_tokens_total", ""] == 131
     assert samples["octavo:num_preemptions_total", ""] == 2
+    assert samples["octavo:spec_decode_num_draft_tokens_total", ""] == 7
+    assert samples["vllm:spec_decode_num_draft_tokens_total", ""] == 7
 
 
 def test_every_finish_reason_is_there_from_the_start():
