@@ -106,6 +106,9 @@ def request(
         max_tokens=max_tokens, **{key: value for key, value in fields.items() if key not in own}
     )
     kept = {key: value for key, value in fields.items() if key in own}
+    if "stop_token_ids" in kept:
+        params.stop_token_ids = kept["stop_token_ids"]
+        kept["stop_token_ids"] = frozenset(params.stop_token_ids)
     kept.setdefault("seed", 0)
     kept.setdefault("arrival_s", 0.0)
     return EngineRequest(request_id, prompt, params, max_tokens, **kept)

@@ -194,7 +194,7 @@ class ScriptedEngine:
         if reason is not None:
             del self._running[request_id]
         output = EngineOutput(request_id, ids, finish_reason=reason)
-        if reason == "stop" and ids[-1] in (request.params.stop_token_ids or ()):
+        if reason == "stop" and ids[-1] in request.stop_token_ids:
             output.stop_reason = ids[-1]
         if request.params.logprobs is not None:
             output.logprobs = [_logprobs(i, request.params.logprobs) for i in ids]
@@ -215,7 +215,7 @@ class ScriptedEngine:
 
 
 def _stop(request: EngineRequest, token_id: int, num_done: int) -> str | None:
-    stops = (*request.eos_token_ids, *(request.params.stop_token_ids or ()))
+    stops = (*request.eos_token_ids, *request.stop_token_ids)
     if num_done >= request.params.min_tokens and token_id in stops:
         return "stop"
     return "length" if num_done >= request.max_tokens else None

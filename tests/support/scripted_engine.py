@@ -128,7 +128,7 @@ class ScriptedEngine:
         if is_over and not request.params.ignore_eos:
             output.token_ids.append(self.script.eos_token_id)
             output.finish_reason = "stop"
-            if self.script.eos_token_id in (request.params.stop_token_ids or ()):
+            if self.script.eos_token_id in request.stop_token_ids:
                 output.stop_reason = self.script.eos_token_id
             return
         output.token_ids.append(one.ids[one.num_emitted % len(one.ids)])

@@ -119,10 +119,9 @@ class Choice:
         """Return whether the last token only ended the text and is no part of it (B28)."""
         if output.finish_reason != "stop" or not output.token_ids:
             return False
-        params = self.request.params
-        last = output.token_ids[-1]
-        is_end = last in self.request.eos_token_ids or last in (params.stop_token_ids or ())
-        return is_end and not params.include_stop_str_in_output
+        request, last = self.request, output.token_ids[-1]
+        is_end = last in request.eos_token_ids or last in request.stop_token_ids
+        return is_end and not request.params.include_stop_str_in_output
 
     def _take_logprobs(self, entries: Sequence[TokenLogprobs]) -> None:
         for entry in entries:

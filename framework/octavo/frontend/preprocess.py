@@ -62,6 +62,7 @@ class CheckedParams:
     params: SamplingParams
     others: SamplingParams
     eos_token_ids: tuple[int, ...]
+    stop_token_ids: frozenset[int]
     bad_words_ids: tuple[tuple[int, ...], ...]
 
 
@@ -154,7 +155,8 @@ class Preprocessor:
         eos_token_ids = () if params.ignore_eos else self.eos_token_ids
         bad_words_ids = self._bad_words_ids(params)
         check_choice(params, eos_token_ids, bad_words_ids, self.info)
-        return CheckedParams(given, params, others, eos_token_ids, bad_words_ids)
+        stop_token_ids = frozenset(params.stop_token_ids or ())
+        return CheckedParams(given, params, others, eos_token_ids, stop_token_ids, bad_words_ids)
 
     def default_sampling_params(self) -> SamplingParams:
         """Return the parameters of a caller who gave none: the model's own defaults."""
@@ -192,6 +194,7 @@ class Preprocessor:
             arrival_s=call.arrival_s,
             priority=call.priority,
             eos_token_ids=checked.eos_token_ids,
+            stop_token_ids=checked.stop_token_ids,
             bad_words_ids=checked.bad_words_ids,
             metadata=call.metadata,
         )

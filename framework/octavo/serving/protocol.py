@@ -51,6 +51,7 @@ class WireParams(msgspec.Struct, array_like=True, frozen=True):
     """
 
     changed: dict[str, Any]
+    stop_token_ids: frozenset[int]
     bad_words_ids: tuple[tuple[int, ...], ...]
     grammar: GrammarSpec | None
 
@@ -150,7 +151,8 @@ class Died(msgspec.Struct, tag="died"):
     error: WireError
 
 
-#: what each request has for itself
+#: what requests may share beside their parameters, and what each has for itself
+_SHARED_FIELDS = tuple(name for name in WireParams.__struct_fields__ if name != "changed")
 _OWN_FIELDS = tuple(
     name for name in WireRequest.__struct_fields__ if name not in {"prompt", "params"}
 )
@@ -165,7 +167,11 @@ _decode_from_engine: Callable[[bytes], FromEngine] = msgspec.msgpack.Decoder(Fro
 
 def encode_frame(message: ToEngine | FromEngine) -> bytes:
     """Return a message as one frame. Raises TypeError for values that msgpack cannot hold."""
-    body = _encoder.encode(message)
+    return frame(_encoder.encode(message))
+
+
+def frame(body: bytes) -> bytes:
+    """Return a body as one frame."""
     return _HEADER.pack(len(body)) + body
 
 
@@ -238,7 +244,8 @@ def add_of(requests: Sequence[EngineRequest]) -> Add:
         WireRequest(
             prompt=prompts.number_of((one.prompt_token_ids,), partial(list, one.prompt_token_ids)),
             params=params.number_of(
-                (one.params, one.bad_words_ids, one.grammar), partial(_params_to_wire, one)
+                (one.params, *(getattr(one, name) for name in _SHARED_FIELDS)),
+                partial(_params_to_wire, one),
             ),
             **{name: getattr(one, name) for name in _OWN_FIELDS},
         )
@@ -260,8 +267,7 @@ def requests_of(message: Add) -> list[EngineRequest]:
         EngineRequest(
             prompt_token_ids=message.prompts[wire.prompt],
             params=params[wire.params],
-            bad_words_ids=message.params[wire.params].bad_words_ids,
-            grammar=message.params[wire.params].grammar,
+            **{name: getattr(message.params[wire.params], name) for name in _SHARED_FIELDS},
             **{name: getattr(wire, name) for name in _OWN_FIELDS},
         )
         for wire in message.requests
@@ -274,7 +280,8 @@ def _params_to_wire(request: EngineRequest) -> WireParams:
             "logits_processors are callables, which cannot be sent to an engine process",
             "use the LLM class, which runs the engine in the calling process",
         )
-    return WireParams(changed_params(request.params), request.bad_words_ids, request.grammar)
+    shared = {name: getattr(request, name) for name in _SHARED_FIELDS}
+    return WireParams(changed_params(request.params), **shared)
 
 
 def error_to_wire(error: BaseException) -> WireError:

@@ -26,6 +26,7 @@ def everything_set():
     return EngineRequest(
         request_id="r", prompt_token_ids=[1, 2], params=params, max_tokens=9, seed=2**64 - 1,
         arrival_s=1.5, choice=1, priority=-3, eos_token_ids=(4,), bad_words_ids=((1,), (2, 3)),
+        stop_token_ids=frozenset({3}),
         cache_salt="salt", grammar=GrammarSpec("regex", "a+"),
         adapters=(AdapterUse(AdapterSpec("lora", "/a"), 0.5),), metadata={"user": "u"},
     )  # fmt: skip
@@ -59,7 +60,11 @@ def test_what_choices_share_is_sent_once_and_shared_again():
     params = SamplingParams(n=64, logit_bias=dict.fromkeys(range(40000), 1.0))
     words = tuple((i, i + 1) for i in range(5_000))
     first = dataclasses.replace(
-        everything_set(), prompt_token_ids=list(range(8_000)), params=params, bad_words_ids=words
+        everything_set(),
+        prompt_token_ids=list(range(8_000)),
+        params=params,
+        bad_words_ids=words,
+        stop_token_ids=frozenset(range(40_000)),
     )
     requests = [dataclasses.replace(first, request_id=f"r{i}", choice=i) for i in range(64)]
 
@@ -68,7 +73,7 @@ def test_what_choices_share_is_sent_once_and_shared_again():
     alone = len(protocol.encode_frame(protocol.add_of([first])))
     assert len(protocol.encode_frame(protocol.add_of(requests))) < alone + 64 * 200
     assert [one.request_id for one in arrived] == [one.request_id for one in requests]
-    for name in ("params", "prompt_token_ids", "bad_words_ids"):
+    for name in ("params", "prompt_token_ids", "bad_words_ids", "stop_token_ids"):
         assert len({id(getattr(one, name)) for one in arrived}) == 1
     assert arrived[5].params.logit_bias == params.logit_bias
 
