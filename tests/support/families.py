@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.gemma import Gemma
+from octavo_plugins.architectures.linear_hybrid import LinearHybrid
 from octavo_plugins.architectures.llama import Llama
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.ops import OpSet
     from octavo.interfaces.weights import Checkpoint
 
-CLASSES = (Llama, Gemma)
+CLASSES = (Llama, Gemma, LinearHybrid)
 
 
 def load_model(checkpoint: Checkpoint, ops: OpSet, attention: Attention) -> Any:

@@ -17,7 +17,7 @@ class Plugin(OctavoSpecs):
     """Declares the stock model families."""
 
     def octavo_architectures(self) -> Iterator[Component[Architecture]]:
-        """Yield llama, gemma."""
+        """Yield llama, gemma, linear-hybrid."""
         yield Component(
             name="llama",
             target="octavo_plugins.architectures.llama:Llama",
@@ -37,6 +37,12 @@ class Plugin(OctavoSpecs):
             target="octavo_plugins.architectures.gemma:Gemma",
             summary="Gemma 2 and 3, their text models",
             offers=frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"}),
+        )
+        yield Component(
+            name="linear-hybrid",
+            target="octavo_plugins.architectures.linear_hybrid:LinearHybrid",
+            summary="attention mixed with linear attention: a model whose layers keep states",
+            offers=frozenset({"OctavoLinearHybridForCausalLM"}),
         )
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.architecture import ParameterSpec, StepBuffers
-    from octavo.interfaces.attention import Attention, AttentionBatch
+    from octavo.interfaces.attention import Attention, AttentionBatch, StateSpec
     from octavo.interfaces.ops import Count, OpSet
 
 
@@ -84,7 +84,7 @@ class Llama(Architecture):
         """Return all parameters, in the order of the forward pass."""
         return list(decoder_parameters(self.shape, self._num_ranks))
 
-    def cache_specs(self) -> Sequence[CacheSpec]:
+    def cache_specs(self) -> Sequence[CacheSpec | StateSpec]:
         """Return what each layer caches: keys and values of its kv heads."""
         shape = self._share
         dtype = self.ops.activation_dtype

@@ -1,7 +1,7 @@
 """The `dummy` weights format: random weights of the shapes that a config asks for.
 
-For timing and for tests of everything but the text. Knows the tensors of the llama family by
-name and shape. Does not read weights.
+For timing and for tests of everything but the text. Knows the tensors of the stock families
+by name and shape. Does not read weights.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ _SIZES: Final = (
 )
 # families whose query, key and value projections have biases without saying so
 _ALWAYS_BIASED: Final = ("Qwen2ForCausalLM",)
-_WITH_HEAD_NORMS: Final = ("Qwen3ForCausalLM",)
+_WITH_HEAD_NORMS: Final = ("Qwen3ForCausalLM", "Gemma3ForCausalLM")
+# families with norms after each half of a layer too, all of them stored less one
+_WITH_OUTER_NORMS: Final = ("Gemma2ForCausalLM", "Gemma3ForCausalLM")
+_HYBRID: Final = "OctavoLinearHybridForCausalLM"
 _FAMILIES: Final = (
     "LlamaForCausalLM",
     "MistralForCausalLM",
     "SmolLM3ForCausalLM",
     *_ALWAYS_BIASED,
-    *_WITH_HEAD_NORMS,
+    *dict.fromkeys((*_WITH_HEAD_NORMS, *_WITH_OUTER_NORMS)),
+    _HYBRID,
 )
 
 
@@ -98,7 +102,7 @@ class DummyCheckpoint(Checkpoint):
         return list(self._shapes)
 
     def blocks(self, name: str) -> WeightBlocks:
-        """Make up one tensor: ones for norms, else small noise that its name seeds."""
+        """Make up one tensor: norms that change nothing, else small noise that its name seeds."""
         shape = self._shapes.get(name)
         if shape is None:
             raise ModelLoadError(
@@ -106,7 +110,8 @@ class DummyCheckpoint(Checkpoint):
                 did_you_mean(name, self._shapes),
             )
         if "norm" in name:
-            values = np.ones(shape, np.float32)
+            is_less_one = self.config["architectures"][0] in _WITH_OUTER_NORMS
+            values = np.full(shape, 0.0 if is_less_one else 1.0, np.float32)
         else:
             seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
             rng = np.random.Generator(np.random.SFC64(seed))
@@ -127,6 +132,10 @@ def tensor_shapes(config: Mapping[str, Any], where: str) -> dict[str, tuple[int,
             f"known are {', '.join(_FAMILIES)}",
         )
     absent = [key for key in _SIZES if not isinstance(config.get(key), int)]
+    if family == _HYBRID and len(config.get("layer_types") or ()) != config.get(
+        "num_hidden_layers"
+    ):
+        absent.append("layer_types")
     if absent:
         raise ModelLoadError(f"the config of '{where}' lacks {', '.join(absent)}")
     vocab, hidden = config["vocab_size"], config["hidden_size"]
@@ -134,6 +143,8 @@ def tensor_shapes(config: Mapping[str, Any], where: str) -> dict[str, tuple[int,
     layer = _layer_shapes(config, family)
     for index in range(config["num_hidden_layers"]):
         shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
+        if family == _HYBRID and config["layer_types"][index] == "linear_attention":
+            shapes[f"model.layers.{index}.self_attn.norm.weight"] = (_head_dim(config),)
     shapes["model.norm.weight"] = (hidden,)
     if not config.get("tie_word_embeddings", False):
         shapes["lm_head.weight"] = (vocab, hidden)
@@ -142,8 +153,7 @@ def tensor_shapes(config: Mapping[str, Any], where: str) -> dict[str, tuple[int,
 
 def _layer_shapes(config: Mapping[str, Any], family: str) -> dict[str, tuple[int, ...]]:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
-    heads = config["num_attention_heads"]
-    head_dim = config.get("head_dim") or hidden // heads
+    heads, head_dim = config["num_attention_heads"], _head_dim(config)
     queries = heads * head_dim
     keys = (config.get("num_key_value_heads") or heads) * head_dim
     projections = {
@@ -163,7 +173,14 @@ def _layer_shapes(config: Mapping[str, Any], family: str) -> dict[str, tuple[int
     if family in _WITH_HEAD_NORMS:
         shapes["self_attn.q_norm.weight"] = shapes["self_attn.k_norm.weight"] = (head_dim,)
     shapes["post_attention_layernorm.weight"] = (hidden,)
+    if family in _WITH_OUTER_NORMS:
+        shapes["pre_feedforward_layernorm.weight"] = (hidden,)
+        shapes["post_feedforward_layernorm.weight"] = (hidden,)
     return shapes
+
+
+def _head_dim(config: Mapping[str, Any]) -> int:
+    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
 
 
 def _has_bias(config: Mapping[str, Any], family: str, name: str) -> bool:

@@ -10,9 +10,11 @@ import pytest
 import transformers
 
 from checkpoints import llama_gguf
+from hybrid_twin import FULL, LINEAR, SLIDING, Hybrid
 from octavo.errors import ModelLoadError
 from octavo_plugins.weights.dummy import DummyFormat
 from octavo_plugins.weights.gguf_format import GgufFormat
+from tiny_models import CONFIG_CLASSES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,12 +47,15 @@ def write_config(folder: Path, config: dict[str, Any]) -> Path:
         ("Qwen2", {}),
         ("Qwen3", {"head_dim": 16}),
         ("SmolLM3", {"tie_word_embeddings": False}),
+        ("Gemma2", {"head_dim": 16}),
+        ("Gemma3", {"head_dim": 16, "tie_word_embeddings": False}),
     ],
 )
 def test_tensors_are_those_of_transformers(
     tmp_path: Path, family: str, options: dict[str, Any]
 ) -> None:
-    config = getattr(transformers, f"{family}Config")(**SIZES, **options)
+    name = CONFIG_CLASSES.get(family, f"{family}Config")
+    config = getattr(transformers, name)(**SIZES, **options)
     model = getattr(transformers, f"{family}ForCausalLM")(config)
     config.architectures = [f"{family}ForCausalLM"]
     config.save_pretrained(tmp_path)
@@ -63,6 +68,22 @@ def test_tensors_are_those_of_transformers(
         if not (config.tie_word_embeddings and name == "lm_head.weight")
     }
     assert {name: checkpoint.blocks(name).shape for name in checkpoint.names()} == expected
+
+
+def test_tensors_of_a_hybrid_are_those_of_its_twin(tmp_path: Path) -> None:
+    hybrid = Hybrid((LINEAR, SLIDING, LINEAR, FULL))
+    checkpoint = DummyFormat().open(write_config(tmp_path, hybrid.config))
+    expected = {name: tuple(tensor.shape) for name, tensor in hybrid.tensors.items()}
+    assert {name: checkpoint.blocks(name).shape for name in checkpoint.names()} == expected
+    write_config(tmp_path, {**hybrid.config, "layer_types": None})
+    with pytest.raises(ModelLoadError, match="lacks layer_types"):
+        DummyFormat().open(tmp_path)
+
+
+def test_norms_that_are_stored_less_one_are_zeros(tmp_path: Path) -> None:
+    folder = write_config(tmp_path, {**SIZES, "architectures": ["Gemma3ForCausalLM"]})
+    norm = DummyFormat().open(folder).blocks("model.norm.weight").data.view(np.float32)
+    assert norm.tolist() == [[0.0] * 32]
 
 
 def test_noise_depends_on_the_name_alone(tmp_path: Path) -> None:
