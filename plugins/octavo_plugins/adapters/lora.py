@@ -88,7 +88,7 @@ def _deltas(
     """Return the changes by the tensor that each changes. Raises AdapterError naming all faults."""
     factors: dict[str, dict[str, Tensor]] = {}
     faults: list[str] = []
-    for name, stored in tensors.items():
+    for name, stored in sorted(tensors.items()):
         match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
         fault = _name_fault(name) if match is None else _tensor_fault(stored)
         if fault or match is None:
