@@ -7,6 +7,7 @@ lengths within the context) is checked by `octavo.frontend.preprocess`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any

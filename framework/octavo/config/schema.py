@@ -113,6 +113,9 @@ class EngineConfig(Section):
     depth: int = Field(
         0, ge=0, le=1, description="steps planned ahead of the one that runs: 0 or 1"
     )
+    tensor_parallel_size: Amount = Field(
+        1, ge=1, description="processes that share every layer: each has a part of the heads"
+    )
     threads: OptionalInt = Field(
         None, ge=1, description="threads that compute; default: the cores this process may use"
     )

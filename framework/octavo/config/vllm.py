@@ -42,7 +42,7 @@ def _renamed(flag: str) -> Foreign:
 _CHUNKS = "prefill is always chunked: there are no phases"
 _GRAPHS = "what can be recorded is recorded, and what cannot runs directly"
 _SHARE = "the KV cache is sized by --kv-cache-memory-bytes or --num-gpu-blocks-override"
-_PARALLEL = "this version runs a model in one process"
+_PARALLEL = "this version splits a model by --tensor-parallel-size alone"
 
 FOREIGN: Mapping[str, Foreign] = MappingProxyType(
     {
@@ -58,7 +58,6 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
         "swap-space": Foreign("accepted", "preempted requests are recomputed, never swapped"),
         "async-scheduling": Foreign("accepted", "use --depth 1 to plan ahead", is_switch=True),
         "download-dir": Foreign("accepted", "files are kept under ~/.cache/octavo"),
-        "tensor-parallel-size": Foreign("refused", _PARALLEL, "1"),
         "pipeline-parallel-size": Foreign("refused", _PARALLEL, "1"),
         "data-parallel-size": Foreign("refused", _PARALLEL, "1"),
         "trust-remote-code": Foreign(

@@ -9,7 +9,9 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
-from octavo.errors import CapacityError, ModelLoadError, did_you_mean
+import torch
+
+from octavo.errors import CapacityError, ConfigError, ModelLoadError, did_you_mean
 from octavo.execution.buffers import (
     StepCapacity,
     make_buffers,
@@ -19,11 +21,14 @@ from octavo.execution.loader import load_parameters
 from octavo.execution.memory import KVDemand, num_blocks_for
 from octavo.execution.runner import ModelRunner, RunnerShape, WeightFacts
 from octavo.interfaces.attention import StateSpec
+from octavo.interfaces.executor import ExecutorFacts
 from octavo.model_files import locate_model, open_checkpoint
 
 if TYPE_CHECKING:
     from octavo.config.resolved import ResolvedConfig
     from octavo.interfaces.architecture import Architecture
+    from octavo.interfaces.executor import StepCosts
+    from octavo.interfaces.ops import Collective, OpSet
     from octavo.interfaces.platform import Platform
     from octavo.interfaces.source import Progress
     from octavo.interfaces.weights import Checkpoint
@@ -32,13 +37,20 @@ logger = logging.getLogger(__name__)
 
 
 def load_runner(
-    config: ResolvedConfig, platform: Platform, progress: Progress | None = None
+    config: ResolvedConfig,
+    platform: Platform,
+    progress: Progress | None = None,
+    *,
+    collective: Collective | None = None,
 ) -> ModelRunner:
-    """Open, check, pack and allocate. Raises the typed errors of loading."""
+    """Open, check, pack and allocate: with a collective, this rank's share alone.
+
+    Raises the typed errors of loading.
+    """
     path = locate_model(config, progress)
     checkpoint = open_checkpoint(config, path)
     try:
-        architecture = build_architecture(config, checkpoint)
+        architecture = build_architecture(config, checkpoint, collective)
         load_parameters(architecture, checkpoint, progress)
         weight_facts = weight_facts_of(architecture, checkpoint)
     finally:
@@ -81,17 +93,40 @@ def weight_facts_of(architecture: Architecture, checkpoint: Checkpoint) -> Weigh
     )
 
 
-def build_architecture(config: ResolvedConfig, checkpoint: Checkpoint) -> Architecture:
+def facts_of(runner: ModelRunner, costs: StepCosts) -> ExecutorFacts:
+    """Return what an executor that holds this runner offers."""
+    shape = runner.shape
+    return ExecutorFacts(
+        shape.num_blocks,
+        shape.max_model_len,
+        runner.architecture.vocab_size,
+        costs,
+        runner.weight_facts.num_bytes,
+        runner.weight_facts.num_weights,
+        groups=shape.groups,
+        max_logit_rows=shape.max_logit_rows,
+        can_roll_back=shape.can_roll_back,
+    )
+
+
+def build_architecture(
+    config: ResolvedConfig, checkpoint: Checkpoint, collective: Collective | None = None
+) -> Architecture:
     """Return the model family that serves the checkpoint, not loaded yet.
 
-    Raises ModelLoadError naming the architecture and those that are known.
+    Raises ModelLoadError naming the architecture and those that are known, ConfigError for one
+    that the ranks of the collective cannot share.
     """
     wanted = list(checkpoint.config.get("architectures") or ())
     for name in wanted:
         for component in config.offering("architecture", name):
+            ops: OpSet = config.build("ops")
+            ops.collective = collective
             architecture: Architecture = component.load()(
-                checkpoint.config, config.build("ops"), config.build("attention")
+                checkpoint.config, ops, config.build("attention")
             )
+            if collective is not None:
+                _check_is_split(architecture, name, collective.size)
             return architecture
     known = sorted({fact for one in config.active["architecture"] for fact in one.offers})
     name = wanted[0] if wanted else "(none)"
@@ -102,13 +137,23 @@ def build_architecture(config: ResolvedConfig, checkpoint: Checkpoint) -> Archit
     )
 
 
+def _check_is_split(architecture: Architecture, name: str, size: int) -> None:
+    if all(spec.split == "none" for spec in architecture.parameters()):
+        raise ConfigError(
+            f"the architecture '{name}' cannot be split between {size} ranks "
+            "(tensor-parallel-size)",
+            "valid sizes: 1",
+        )
+
+
 def runner_shape(
     config: ResolvedConfig, architecture: Architecture, layout: CacheLayout, available_bytes: int
 ) -> RunnerShape:
     """Settle context, blocks and batch from settings, model and memory.
 
     A context that was not asked for is cut to what the cache holds; one that was asked for and
-    exceeds the model is refused with CapacityError.
+    exceeds the model is refused with CapacityError. The ranks of a split model agree on the
+    fewest blocks that one of them finds room for.
     """
     settings = config.engine
     longest = architecture.max_positions
@@ -118,8 +163,10 @@ def runner_shape(
             f"its config allows {longest} positions, rope scaling counted",
         )
     max_model_len = settings.max_model_len or longest
+    collective = architecture.ops.collective
+    num_ranks = 1 if collective is None else collective.size
     demand = KVDemand(
-        layout.bytes_per_block(architecture.attention, settings.block_size),
+        num_ranks * layout.bytes_per_block(architecture.attention, settings.block_size),
         settings.block_size,
         max_model_len,
         settings.max_num_seqs,
@@ -130,6 +177,8 @@ def runner_shape(
         wanted_bytes=settings.kv_cache_memory_bytes,
         wanted_blocks=settings.num_gpu_blocks_override,
     )
+    if collective is not None:
+        num_blocks = _least(num_blocks, collective)
     capacity_tokens = (num_blocks - 1) * settings.block_size
     if capacity_tokens < max_model_len:
         logger.warning(
@@ -149,3 +198,10 @@ def runner_shape(
         groups=layout.groups,
         can_roll_back=not any(isinstance(spec, StateSpec) for spec in layout.specs),
     )
+
+
+def _least(number: int, collective: Collective) -> int:
+    """Return the smallest of all ranks' numbers."""
+    numbers = torch.zeros(collective.size, 1, dtype=torch.int64)
+    collective.all_gather(numbers, torch.tensor([number]))
+    return int(numbers.min())

@@ -10,14 +10,12 @@ Knows a runner. Does not know budgets or policies: they read `StepCosts`.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from octavo.interfaces.executor import StepCosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from octavo.execution.runner import ModelRunner
 
 #: how many tokens are timed; what this machine does with more goes on in proportion
 SIZES = (1, 16, 128)
@@ -36,7 +34,30 @@ _LEAST_MS_PER_TOKEN = 1e-4
 _Probe: TypeAlias = tuple[int, int]
 
 
-def measure_costs(runner: ModelRunner, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
+class Limits(Protocol):
+    """The largest step there can be; a `RunnerShape` says so."""
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Return the most tokens of a step."""
+
+    @property
+    def max_model_len(self) -> int:
+        """Return the most tokens of a sequence."""
+
+
+class Rehearsal(Protocol):
+    """What runs steps to be measured; a `ModelRunner` does."""
+
+    @property
+    def shape(self) -> Limits:
+        """Return the largest step."""
+
+    def run_dummy(self, num_tokens: int, context: int = 0) -> None:
+        """Run a step over so many meaningless tokens, after so many others."""
+
+
+def measure_costs(runner: Rehearsal, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
     """Time steps of a few sizes, as one sequence each. `clock` returns seconds."""
     shape = runner.shape
     most = min(shape.max_num_tokens, shape.max_model_len)
@@ -58,7 +79,7 @@ def measure_costs(runner: ModelRunner, clock: Callable[[], float] = time.perf_co
 
 
 def _fastest_ms(
-    runner: ModelRunner, probes: Sequence[_Probe], clock: Callable[[], float]
+    runner: Rehearsal, probes: Sequence[_Probe], clock: Callable[[], float]
 ) -> dict[_Probe, float]:
     """Return the best time of each probe, over rounds that go on while they gain something."""
     fastest_s: dict[_Probe, float] = {}

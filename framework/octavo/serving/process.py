@@ -55,10 +55,18 @@ class EngineProcess:
 def start_engine_process(
     config_json: str, command: Sequence[str] = ENGINE_COMMAND
 ) -> EngineProcess:
-    """Start an engine process and hand it its configuration. Returns before the model is loaded.
+    """Start an engine process and hand it its configuration. Returns before the model is loaded."""
+    child = start_child(command)
+    child.sock.sendall(protocol.encode_frame(protocol.Start(config_json)))
+    child.sock.setblocking(False)  # noqa: FBT003 - takes no keyword
+    return child
 
-    The process is in a session of its own: a Ctrl-C in the terminal reaches the server alone,
-    which then lets running requests end. It gets no other file of ours, and dies with the socket.
+
+def start_child(command: Sequence[str]) -> EngineProcess:
+    """Start a process that is given one end of a socket: `--fd N`.
+
+    It is in a session of its own: a Ctrl-C in the terminal reaches its parent alone, which then
+    lets running requests end. It gets no other file of ours, and is to end with the socket.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs:
@@ -68,6 +76,4 @@ def start_engine_process(
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
-    ours.sendall(protocol.encode_frame(protocol.Start(config_json)))
-    ours.setblocking(False)  # noqa: FBT003 - takes no keyword
     return EngineProcess(process, ours)

@@ -17,11 +17,18 @@ class Plugin(OctavoSpecs):
     """Declares the stock executors."""
 
     def octavo_executors(self) -> Iterator[Component[Executor]]:
-        """Yield inline."""
+        """Yield inline and ranks."""
         yield Component(
             name="inline",
             target="octavo_plugins.executors.inline:InlineExecutor",
             summary="in the engine's own process and thread",
+            why_not="octavo_plugins.executors.choices:inline_why_not",
+        )
+        yield Component(
+            name="ranks",
+            target="octavo_plugins.executors.ranks:RanksExecutor",
+            summary="tensor parallel: split between processes of this machine",
+            why_not="octavo_plugins.executors.choices:ranks_why_not",
         )
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from octavo.errors import EngineError
-from octavo.execution.load import load_runner
+from octavo.errors import ConfigError, EngineError
+from octavo.execution.load import facts_of, load_runner
 from octavo.execution.measure import measure_costs
-from octavo.interfaces.executor import DoneStep, Executor, ExecutorFacts
+from octavo.interfaces.executor import DoneStep, Executor
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.plan import StepPlan
     from octavo.execution.runner import ModelRunner
-    from octavo.interfaces.executor import Resource
+    from octavo.interfaces.executor import ExecutorFacts, Resource
     from octavo.interfaces.platform import Platform
 
 
@@ -34,23 +34,18 @@ class InlineExecutor(Executor):
 
     def start(self, config: ResolvedConfig) -> ExecutorFacts:
         """Load the model, warm it up and measure what its steps cost."""
+        if config.engine.tensor_parallel_size > 1:
+            size = config.engine.tensor_parallel_size
+            raise ConfigError(
+                f"the executor 'inline' is one process, and tensor-parallel-size is {size}",
+                "use --executor ranks, or leave the choice to 'auto'",
+            )
         platform: Platform = config.build("platform")
         torch.set_num_threads(config.engine.threads or platform.num_threads())
         runner = load_runner(config, platform)
         costs = measure_costs(runner)
         self._runner = runner
-        shape = runner.shape
-        return ExecutorFacts(
-            shape.num_blocks,
-            shape.max_model_len,
-            runner.architecture.vocab_size,
-            costs,
-            runner.weight_facts.num_bytes,
-            runner.weight_facts.num_weights,
-            groups=shape.groups,
-            max_logit_rows=shape.max_logit_rows,
-            can_roll_back=shape.can_roll_back,
-        )
+        return facts_of(runner, costs)
 
     def submit(self, plan: StepPlan) -> DoneStep:
         """Run the step now."""

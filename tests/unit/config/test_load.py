@@ -81,7 +81,7 @@ def test_an_empty_yaml_file_says_nothing(tmp_path):
                 "  settings of [engine]: max-num-seqs, max-num-batched-tokens, max-step-ms, "
                 "max-model-len, max-num-queued-reqs, block-size, enable-prefix-caching, "
                 "num-gpu-blocks-override, kv-cache-memory-bytes, dtype, seed, max-logprobs, "
-                "depth, threads"
+                "depth, tensor-parallel-size, threads"
             ),
         ),
         (
@@ -224,7 +224,7 @@ def test_vllm_names_of_the_same_thing_are_taken():
 
 
 def test_what_changes_nothing_is_accepted_with_a_note():
-    layer = layer_of_flags({"enforce-eager": True, "tensor-parallel-size": "1"})
+    layer = layer_of_flags({"enforce-eager": True, "data-parallel-size": "1"})
 
     assert plain(layer) == {}
     assert layer.notes == [
@@ -238,10 +238,11 @@ def test_what_changes_nothing_is_accepted_with_a_note():
 @pytest.mark.parametrize("value", [2, "2", True])
 def test_what_would_silently_differ_is_refused(value):
     with pytest.raises(ConfigError) as caught:
-        layer_of_keywords({"tensor_parallel_size": value})
+        layer_of_keywords({"data_parallel_size": value})
 
     assert str(caught.value) == (
-        "tensor_parallel_size= is not supported\n  this version runs a model in one process"
+        "data_parallel_size= is not supported\n"
+        "  this version splits a model by --tensor-parallel-size alone"
     )
 
 

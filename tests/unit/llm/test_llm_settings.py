@@ -76,8 +76,8 @@ def test_unknown_component_and_wrong_value_and_refused_setting():
         LLM("smollm2", scheduler="prioritty")
     with pytest.raises(ConfigError, match="max_num_seqs="):
         LLM("smollm2", max_num_seqs=0)
-    with pytest.raises(ConfigError, match="tensor_parallel_size= is not supported"):
-        LLM("smollm2", tensor_parallel_size=2)
+    with pytest.raises(ConfigError, match="pipeline_parallel_size= is not supported"):
+        LLM("smollm2", pipeline_parallel_size=2)
 
 
 def test_unknown_model_says_what_is_known():

@@ -1,0 +1,196 @@
+"""Runs a model that is split between processes: tensor parallelism on one machine.
+
+Each rank is a process with its share of the heads and of the MLP; all are sent the same plans and
+sample the same tokens, of which those of rank 0 are taken. No rank is started for a model that
+cannot be split.
+
+Knows plans, messages and ranks. Does not know the runner or tensors.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from octavo.errors import EngineDeadError, EngineError
+from octavo.execution.load import build_architecture
+from octavo.execution.measure import measure_costs
+from octavo.interfaces.adapter import AdapterSpec
+from octavo.interfaces.executor import Executor, ExecutorFacts
+from octavo.interfaces.ops import Collective
+from octavo.model_files import locate_model, open_checkpoint
+from octavo_plugins.executors import rank_wire as wire
+from octavo_plugins.executors.rank_group import RankGroup
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.engine.plan import RowStart, StepPlan, StepResult
+    from octavo.interfaces.executor import Resource
+
+#: what a rank has no use for, and need not be able to import
+_ENGINES_OWN: Final = ("executor", "scheduler", "allocator", "eviction", "dialect", "parser")
+_NO_PROCESSORS: Final = (
+    "logits_processors are callables, which cannot be sent to the ranks of a split model; "
+    "use tensor_parallel_size=1"
+)
+
+
+class RanksExecutor(Executor):
+    """A model in `tensor-parallel-size` processes of this machine."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._group: RankGroup | None = None
+        self._numbers = count()
+        #: rows whose request has processors, which no rank can run
+        self._refused_rows: set[int] = set()
+
+    def start(self, config: ResolvedConfig) -> ExecutorFacts:
+        """Start the ranks, have each load its share, and measure what steps cost all together."""
+        size = config.engine.tensor_parallel_size
+        path = locate_model(config)
+        check_split(config, path, size)
+        config_json = _for_ranks(config, path).to_json()
+        self._group = group = RankGroup(size)
+        try:
+            with tempfile.TemporaryDirectory(prefix="octavo-ranks-") as folder:
+                loads: list[wire.ToRank] = [
+                    wire.Load(config_json, rank, size, folder) for rank in range(size)
+                ]
+                loaded = group.call(loads).result()[0]
+            assert isinstance(loaded, wire.Loaded)  # noqa: S101 - what `Load` is answered with
+            costs = measure_costs(_Rehearsal(group, loaded))
+        except BaseException:
+            self.close()
+            raise
+        return replace(loaded.facts, costs=costs)
+
+    def submit(self, plan: StepPlan) -> RanksHandle:
+        """Send the plan to all ranks, and return at once."""
+        refused = self._refuse_processors(plan)
+        if refused:
+            plan = replace(plan, starts=[_without_processors(start) for start in plan.starts])
+        return RanksHandle(self._running().call_all(wire.Run(plan)), self._failed_in(plan))
+
+    def _refuse_processors(self, plan: StepPlan) -> bool:
+        """Note which rows can get no token; return whether any of them starts here."""
+        self._refused_rows.difference_update(plan.ends, plan.pauses)
+        refused = {start.row for start in plan.starts if start.spec.params.logits_processors}
+        self._refused_rows |= refused
+        return bool(refused)
+
+    def _failed_in(self, plan: StepPlan) -> list[int]:
+        """Return the indices of the advances that fail whatever the ranks make of them."""
+        if not self._refused_rows:
+            return []
+        rows = self._refused_rows
+        return [index for index, advance in enumerate(plan.advances) if advance.row in rows]
+
+    def prepare(self, resource: Resource) -> Future[str]:
+        """Have every rank make a grammar or an adapter ready."""
+        number = next(self._numbers)
+        return self._running().prepare(wire.Prepare(number, **_named(resource)))
+
+    def discard(self, resource: Resource) -> None:
+        """Have every rank forget a resource."""
+        self._running().tell(wire.Discard(**_named(resource)))
+
+    def _running(self) -> RankGroup:
+        if self._group is None:
+            raise EngineError("the executor is not running")
+        return self._group
+
+    def close(self) -> None:
+        """End all ranks."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+
+class RanksHandle:
+    """A step that all ranks run."""
+
+    __slots__ = ("_failed", "_future")
+
+    def __init__(self, future: Future[list[wire.Reply]], failed: list[int]) -> None:
+        self._future = future
+        self._failed = failed
+
+    def is_done(self) -> bool:
+        """Return whether all ranks have answered."""
+        return self._future.done()
+
+    def result(self) -> StepResult:
+        """Wait for all ranks. Raises EngineDeadError when one has ended, or they disagree."""
+        replies = [reply for reply in self._future.result() if isinstance(reply, wire.Stepped)]
+        result = replies[0].result
+        checks = [reply.check for reply in replies]
+        if result is None or len(set(checks)) > 1:
+            raise EngineDeadError(f"the ranks disagree on the tokens of a step: {checks}")
+        for index in self._failed:
+            result.token_ids[index] = ()
+            result.errors[index] = _NO_PROCESSORS
+        return result
+
+
+class _Rehearsal:
+    """Runs steps over meaningless tokens, for those who measure."""
+
+    def __init__(self, group: RankGroup, loaded: wire.Loaded) -> None:
+        self._group = group
+        self.shape = loaded.limits
+
+    def run_dummy(self, num_tokens: int, context: int = 0) -> None:
+        """Run one step on all ranks."""
+        self._group.call_all(wire.Rehearse(num_tokens, context)).result()
+
+
+class _Outline(Collective):
+    """So many ranks, of which none is there: enough to know whether a model can be split."""
+
+    def __init__(self, size: int) -> None:
+        self.rank, self.size = 0, size
+
+    def all_reduce(self, x: Tensor) -> None:
+        """Nobody computes with an outline."""
+        del x
+        raise EngineError("there are no ranks yet")
+
+    def all_gather(self, out: Tensor, x: Tensor) -> None:
+        """Nobody computes with an outline."""
+        del out, x
+        raise EngineError("there are no ranks yet")
+
+
+def check_split(config: ResolvedConfig, path: Path, size: int) -> None:
+    """Raise the typed error of a model that cannot be split between so many ranks."""
+    checkpoint = open_checkpoint(config, path)
+    try:
+        build_architecture(config, checkpoint, _Outline(size) if size > 1 else None)
+    finally:
+        checkpoint.close()
+
+
+def _for_ranks(config: ResolvedConfig, path: Path) -> ResolvedConfig:
+    """Return what the ranks are to know: where the model lies, and the components that run it."""
+    parts = {
+        name: {kind: one for kind, one in getattr(config, name).items() if kind not in _ENGINES_OWN}
+        for name in ("chosen", "active")
+    }
+    return config.with_changes(model={"name": str(path)}).model_copy(update=parts)
+
+
+def _named(resource: Resource) -> dict[str, Any]:
+    return {"adapter" if isinstance(resource, AdapterSpec) else "grammar": resource}
+
+
+def _without_processors(start: RowStart) -> RowStart:
+    params = replace(start.spec.params, logits_processors=None)
+    return replace(start, spec=replace(start.spec, params=params))
