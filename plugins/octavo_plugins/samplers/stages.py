@@ -21,6 +21,7 @@ from octavo_kernels.reference.edits import (
     ban,
     keep_only,
 )
+from octavo_plugins.samplers.live_tokens import largest_mask, live_tokens, smallest_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -185,8 +186,10 @@ class TopK(SamplerStage):
 
     def apply(self, logits: Tensor, row: SamplingRow) -> None:
         """Set dropped logits to -inf."""
-        if row.params.top_k > 0:
-            logits[_descending(logits)[row.params.top_k :]] = -math.inf
+        count = row.params.top_k
+        tokens = live_tokens(logits)
+        if tokens is not None and 0 < count < len(tokens.logits):
+            tokens.keep(logits, largest_mask(tokens.logits, count))
 
 
 class TopP(SamplerStage):
@@ -202,17 +205,11 @@ class TopP(SamplerStage):
 
     def apply(self, logits: Tensor, row: SamplingRow) -> None:
         """Set dropped logits to -inf."""
-        if row.params.top_p >= 1:
+        tokens = live_tokens(logits)
+        if row.params.top_p >= 1 or tokens is None:
             return
-        order = _descending(logits)
-        sums = torch.softmax(logits[order].double(), 0).cumsum(0)
-        num_kept = int((sums < row.params.top_p * sums[-1]).sum()) + 1
-        logits[order[num_kept:]] = -math.inf
-
-
-def _descending(logits: Tensor) -> Tensor:
-    """Return ids by logit, largest first, equal ones by id."""
-    return torch.sort(logits, descending=True, stable=True)[1]
+        distances = tokens.distances()
+        tokens.keep(logits, smallest_set(-distances, np.exp(distances), row.params.top_p))
 
 
 def _ids(values: Iterable[int]) -> NDArray[np.int64]:

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from octavo.interfaces.sampler import PenaltyRow, SamplingInputs, SamplingRow
+from octavo.plugin.files import import_target
+from octavo.plugin.options import RequestParams
 from octavo.sampling_params import SamplingParams
 from octavo_plugins.ops.torch_ops import TorchOps
 from octavo_plugins.samplers import plugin, stages
@@ -39,14 +41,31 @@ def applied(stage, row, logits):
 INF = -math.inf
 
 
-def test_the_declared_stages_are_these_in_this_order():
-    declared = [component.target.split(":")[1] for component in plugin.octavo_sampler_stages()]
-    assert declared == [type(stage).__name__ for stage in PIPELINE]
+def test_native_stages_are_these_in_this_order():
+    declared = [import_target(one.target) for one in plugin.octavo_sampler_stages()]
+    assert [cls for cls in declared if cls.is_native] == [type(stage) for stage in PIPELINE]
     positions = [stage.position for stage in PIPELINE]
     assert positions == sorted(positions)
     assert all(position < 100 for position in positions[:5])
     assert 100 <= positions[5] < 200 <= positions[6]
-    assert all(stage.is_native for stage in PIPELINE)
+
+
+def test_all_stages_are_declared_in_the_order_in_which_they_run():
+    components = list(plugin.octavo_sampler_stages())
+    positions = [import_target(component.target).position for component in components]
+    assert positions == sorted(positions)
+    assert [component.name for component in components if component.params] == [
+        "dry", "top-n-sigma", "min-k", "typical-p", "xtc", "dynatemp", "mirostat",
+    ]  # fmt: skip
+
+
+def test_declared_models_are_those_that_the_stages_read():
+    for component in plugin.octavo_sampler_stages():
+        stage = import_target(component.target)
+        if not stage.is_native:
+            model = import_target(component.params)
+            assert stage.parameters == tuple(model.model_fields)
+            assert issubclass(model, RequestParams)
 
 
 @pytest.mark.parametrize("stage", PIPELINE, ids=lambda stage: type(stage).__name__)
