@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from octavo.frontend.outputs import CompletionOutput, RequestOutput
     from octavo.hookspecs import OctavoSpecs
     from octavo.llm import LLM
+    from octavo.lora import LoRARequest
     from octavo.plugin.component import Component
     from octavo.plugin.options import ComponentOptions, NoOptions
     from octavo.sampling_params import SamplingParams
@@ -27,6 +28,7 @@ __all__ = [
     "CompletionOutput",
     "Component",
     "ComponentOptions",
+    "LoRARequest",
     "NoOptions",
     "OctavoError",
     "OctavoSpecs",
@@ -41,6 +43,7 @@ _HOME = {
     "CompletionOutput": "octavo.frontend.outputs",
     "Component": "octavo.plugin.component",
     "ComponentOptions": "octavo.plugin.options",
+    "LoRARequest": "octavo.lora",
     "NoOptions": "octavo.plugin.options",
     "OctavoError": "octavo.errors",
     "OctavoSpecs": "octavo.hookspecs",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from octavo.frontend.outputs import RequestOutput
     from octavo.frontend.prompts import Prompt
     from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.lora import Adapters
     from octavo.sampling_params import SamplingParams
 
 
@@ -69,10 +70,12 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        lora_request: object | None = None,
+        lora_request: Adapters = None,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Continue a prompt; yields as text comes, in the form `output_kind` asks for.
+
+        `lora_request` is an adapter, or several as a blend: their changes add up.
 
         Raises RequestError (a ValueError) for a bad request, RequestFailedError when the engine
         gives up on it, EngineDeadError when the engine as a whole has failed or is closed.

@@ -19,6 +19,7 @@ from octavo.frontend.preprocess import Call, PreparedCall
 from octavo.frontend.progress import ProgressLine
 from octavo.frontend.prompts import Prompt, is_single_prompt
 from octavo.local_model import open_model, resolve_settings
+from octavo.lora import adapters_of_each
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo, EngineStats
     from octavo.frontend.outputs import RequestOutput
     from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.lora import Adapters
     from octavo.sampling_params import SamplingParams
 
 
@@ -83,7 +85,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
-        lora_request: object | None = None,
+        lora_request: Adapters | list[Adapters] = None,
         priority: Sequence[int] | int | None = None,
     ) -> list[RequestOutput]:
         """Continue each prompt, and return the outputs in the order of the prompts.
@@ -91,6 +93,9 @@ class LLM:
         A prompt is a text, a list of token ids, or a dict with `prompt` or `prompt_token_ids` (and
         `cache_salt`). One `SamplingParams` serves all prompts, a list has one for each; None takes
         the model's own defaults. `use_tqdm` shows a line of progress where somebody watches.
+
+        `lora_request` is an adapter for all prompts, or a list with one for each; a tuple of them
+        is a blend, whose changes add up, each times its `scale`.
 
         Raises RequestError, a ValueError that names the index of a bad prompt, before anything
         runs. A prompt that fails while it runs has `finish_reason` "error" and says why in
@@ -109,7 +114,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
-        lora_request: object | None = None,
+        lora_request: Adapters | list[Adapters] = None,
         **template_options: Any,
     ) -> list[RequestOutput]:
         """Answer one conversation, or each of a list of them.
@@ -172,7 +177,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         *,
         use_tqdm: bool,
-        lora_request: object | None,
+        lora_request: Adapters | list[Adapters],
         priority: Sequence[int] | int | None = None,
         is_rendered: bool = False,
     ) -> list[RequestOutput]:
@@ -180,6 +185,7 @@ class LLM:
             sampling_params = self.get_default_sampling_params()
         params = _one_each("sampling_params", sampling_params, len(prompts))
         priorities = _one_each("priority", priority or 0, len(prompts))
+        adapters = adapters_of_each(lora_request, len(prompts))
         with self._lock:
             if self._is_closed:
                 raise EngineDeadError("this LLM is closed", "make another one")
@@ -192,7 +198,7 @@ class LLM:
                     params=params[i],
                     arrival_s=arrival_s,
                     priority=priorities[i],
-                    lora_request=lora_request,
+                    lora_request=adapters[i],
                     add_special_tokens=not is_rendered,
                 )
                 with _naming(f"prompt {i}"):

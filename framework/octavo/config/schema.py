@@ -113,6 +113,11 @@ class EngineConfig(Section):
     depth: int = Field(
         0, ge=0, le=1, description="steps planned ahead of the one that runs: 0 or 1"
     )
+    enable_lora: bool = Field(default=True, description="requests may bring adapters")
+    max_loras: Amount = Field(
+        8, ge=1, description="adapters kept in memory beside those that running requests use"
+    )
+    max_lora_rank: Amount = Field(256, ge=1, description="rank of an adapter, at most")
     tensor_parallel_size: Amount = Field(
         1, ge=1, description="processes that share every layer: each has a part of the heads"
     )

@@ -69,7 +69,11 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
         "speculative-config": Foreign(
             "read", "the proposer and its options as one JSON object, with vLLM's keys"
         ),
-        "enable-lora": Foreign("refused", "this version has no adapters", is_switch=True),
+        "max-cpu-loras": Foreign("accepted", "--max-loras says how many stay in memory"),
+        "lora-dtype": Foreign("refused", "adapters have the type of the activations", "auto"),
+        "fully-sharded-loras": Foreign(
+            "accepted", "each rank has its share of an adapter", is_switch=True
+        ),
         "enable-auto-tool-choice": Foreign(
             "refused", "this version does not parse tool calls", is_switch=True
         ),

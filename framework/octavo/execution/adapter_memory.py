@@ -162,6 +162,7 @@ class AdapterMemory:
             ) from error
 
     def _read(self, spec: AdapterSpec, *, is_pinned: bool) -> ResidentAdapter:
+        self._targets.check_ops()
         weights = self._format_of(spec).read(Path(spec.path))
         with self._lock:
             is_known = weights.digest in self._residents

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from octavo.errors import AdapterError
-from octavo.execution.adapter_memory import AdapterMemory
+from octavo.execution.adapter_memory import AdapterLimits, AdapterMemory
 from octavo.execution.adapter_targets import AdapterTargets
 from octavo.execution.adapting import AdaptingOps
 from octavo.interfaces.ops import AdapterBatch, AdapterParts, AdapterSegment
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
+    from octavo.config.resolved import ResolvedConfig
     from octavo.engine.plan import RowAdvance
-    from octavo.execution.adapter_memory import AdapterLimits, ResidentAdapter
+    from octavo.execution.adapter_memory import ResidentAdapter
     from octavo.execution.batching import FlatBatch
     from octavo.interfaces.adapter import AdapterFormat, AdapterSpec, AdapterUse
     from octavo.interfaces.architecture import Architecture
@@ -55,9 +56,17 @@ class AdapterStore:
         self._rows: dict[int, list[tuple[ResidentAdapter, float]]] = {}
         self._failed: dict[int, str] = {}
 
+    @classmethod
+    def of(cls, config: ResolvedConfig, architecture: Architecture) -> AdapterStore | None:
+        """Return the store of a loaded model, if adapters are not switched off."""
+        settings = config.engine
+        if not settings.enable_lora:
+            return None
+        limits = AdapterLimits(settings.max_loras, settings.max_lora_rank)
+        return cls(architecture, tuple(config.build_all("adapter").values()), limits)
+
     def prepare(self, spec: AdapterSpec) -> Future[str]:
         """Make an adapter ready, as `Executor.prepare`."""
-        self._targets.check_ops()
         return self._memory.prepare(spec)
 
     def discard(self, spec: AdapterSpec) -> None:

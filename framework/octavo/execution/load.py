@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from octavo.errors import CapacityError, ConfigError, ModelLoadError, did_you_mean
+from octavo.execution.adapters import AdapterStore
 from octavo.execution.buffers import (
     StepCapacity,
     make_buffers,
@@ -19,6 +20,7 @@ from octavo.execution.buffers import (
 from octavo.execution.cache_layout import CacheLayout
 from octavo.execution.loader import load_parameters
 from octavo.execution.memory import KVDemand, num_blocks_for
+from octavo.execution.resources import Resources
 from octavo.execution.runner import ModelRunner, RunnerShape, WeightFacts
 from octavo.interfaces.attention import StateSpec
 from octavo.interfaces.executor import ExecutorFacts
@@ -67,7 +69,11 @@ def load_runner(
     )
     buffers = make_buffers(architecture, capacity, layout, shape.num_blocks)
     stages = tuple(config.build_all("sampler-stage").values())
-    runner = ModelRunner(architecture, buffers, stages, shape)
+    adapters = AdapterStore.of(config, architecture)
+    resources = Resources(adapters=adapters)
+    runner = ModelRunner(architecture, buffers, stages, shape, resources=resources)
+    if adapters is not None:
+        adapters.on_install = runner.record_anew
     runner.weight_facts = weight_facts
     return runner
 

@@ -5,15 +5,15 @@ Knows which store serves which resource. Does not know what either does with it.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from octavo.errors import UnsupportedError
+from octavo.errors import AdapterError, GrammarError
 from octavo.interfaces.adapter import AdapterSpec
 from octavo.interfaces.grammar import GrammarSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import Future
 
     from octavo.engine.plan import RowAdvance, RowSpec
     from octavo.execution.adapters import AdapterStore
@@ -32,13 +32,24 @@ class Resources:
         self._adapters = adapters
 
     def prepare(self, resource: Resource) -> Future[str]:
-        """Make a resource ready, as `Executor.prepare`."""
+        """Make a resource ready, as `Executor.prepare`; the future has the error of a refusal."""
         match resource:
             case GrammarSpec() if self._grammars is not None:
                 return self._grammars.prepare(resource)
             case AdapterSpec() if self._adapters is not None:
                 return self._adapters.prepare(resource)
-        raise UnsupportedError(f"this model was loaded without {type(resource).__name__}s")
+        refused: Future[str] = Future()
+        if isinstance(resource, AdapterSpec):
+            refused.set_exception(
+                AdapterError(
+                    "this engine was started without adapters",
+                    "start it with enable-lora",
+                    param="lora_request",
+                )
+            )
+        else:
+            refused.set_exception(GrammarError("this model was loaded without grammars"))
+        return refused
 
     def discard(self, resource: Resource) -> None:
         """Forget a resource as soon as no row needs it."""
@@ -58,10 +69,12 @@ class Resources:
         if self._adapters is not None:
             self._adapters.end(row)
 
-    def fill(self, batch: FlatBatch, advances: Sequence[RowAdvance]) -> None:
-        """Say for a step which tokens are changed by which adapters."""
-        if self._adapters is not None:
-            self._adapters.fill(batch, advances)
+    def fill(self, batch: FlatBatch, advances: Sequence[RowAdvance]) -> dict[int, str]:
+        """Say for a step which tokens are changed by which adapters.
+
+        Returns by index of the advance why it must fail.
+        """
+        return {} if self._adapters is None else self._adapters.fill(batch, advances)
 
     def close(self) -> None:
         """End what prepares resources; twice is fine."""

@@ -121,9 +121,9 @@ class ModelRunner:
         """Execute one step. Steps must come in the order of their plans."""
         self._apply(plan)
         batch = self._builder.build(plan.advances)
-        self.resources.fill(batch, plan.advances)
+        failed = self.resources.fill(batch, plan.advances)
         self._forward(self.buffers)
-        result = StepResult(plan.step, [()] * len(plan.advances))
+        result = StepResult(plan.step, [()] * len(plan.advances), errors=failed)
         self._scorer.score(plan, batch, result)
         if len(batch.sampled):
             self._sample(plan, batch, result)

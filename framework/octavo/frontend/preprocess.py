@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import EngineRequest
-from octavo.errors import RequestError, UnsupportedError
+from octavo.errors import RequestError
 from octavo.frontend.checks import (
     check_capacity,
     check_choice,
@@ -23,11 +23,13 @@ from octavo.frontend.checks import (
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.prompts import Prompt, parse_prompt, without_surrogates
 from octavo.frontend.request_params import DeclaredParams
+from octavo.lora import adapter_uses
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.lora import Adapters
 
 _SEED_MASK = (1 << 64) - 1
 
@@ -45,7 +47,7 @@ class Call:
     params: SamplingParams
     arrival_s: float
     priority: int = 0
-    lora_request: object | None = None
+    lora_request: Adapters = None
     add_special_tokens: bool = True
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -114,8 +116,6 @@ class Preprocessor:
         `checked` is what an earlier prompt came with: it holds for this one too where both have
         the same `SamplingParams`, and then lists as long as the vocabulary are gone through once.
         """
-        if call.lora_request is not None:
-            raise UnsupportedError("lora_request: this engine was started without adapters")
         prompt = parse_prompt(call.prompt)
         if checked is None or checked.given is not call.params:
             checked = self._check(call.params)
@@ -196,6 +196,7 @@ class Preprocessor:
             eos_token_ids=checked.eos_token_ids,
             stop_token_ids=checked.stop_token_ids,
             bad_words_ids=checked.bad_words_ids,
+            adapters=adapter_uses(call.lora_request),
             metadata=call.metadata,
         )
 

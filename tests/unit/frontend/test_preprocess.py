@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 
 from octavo.engine.messages import EngineInfo
-from octavo.errors import RequestError, UnsupportedError
+from octavo.errors import RequestError
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.preprocess import Call, Preprocessor
+from octavo.interfaces.adapter import AdapterSpec, AdapterUse
+from octavo.lora import LoRARequest
 from octavo.sampling_params import SamplingParams
 from scripted import BOS, END_OF_TURN, EOS, VOCAB_SIZE, BytesTokenizer
 
@@ -306,6 +309,54 @@ def test_parameters_of_another_type_are_refused(params):
     assert type(params).__name__ in str(refusal)
 
 
-def test_adapters_are_refused_while_there_are_none():
-    with pytest.raises(UnsupportedError, match="lora_request"):
-        _prepare(lora_request=object())
+def test_an_adapter_goes_to_the_engine_with_its_absolute_path_and_scale(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (request,) = _prepare(lora_request=LoRARequest("sql", 1, "adapters/sql", 0.5)).requests
+    spec = AdapterSpec("sql", str(tmp_path / "adapters/sql"))
+    assert request.adapters == (AdapterUse(spec, 0.5),)
+    assert _prepare(lora_request=None).requests[0].adapters == ()
+    assert _prepare(lora_request=[]).requests[0].adapters == ()
+
+
+def test_several_adapters_are_a_blend_of_each_choice():
+    blend = [LoRARequest("a", 1, "/a", 2), LoRARequest("b", 2, "/b", -1)]
+    prepared = _prepare("hi", SamplingParams(n=2), lora_request=blend)
+    uses = (AdapterUse(AdapterSpec("a", "/a"), 2.0), AdapterUse(AdapterSpec("b", "/b"), -1.0))
+    assert [request.adapters for request in prepared.requests] == [uses, uses]
+
+
+@pytest.mark.parametrize(
+    "lora_request",
+    [
+        "sql",
+        3,
+        ["sql"],
+        [LoRARequest("a", 1, "/a"), None],
+        [LoRARequest("a", 1, "/a"), LoRARequest("a", 2, "/b")],
+    ],
+)
+def test_what_is_no_adapter_is_refused(lora_request):
+    with pytest.raises(RequestError) as caught:
+        _prepare(lora_request=lora_request)
+    assert caught.value.param == "lora_request"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lora_name": ""},
+        {"lora_name": 3},
+        {"lora_path": ""},
+        {"lora_path": None},
+        {"lora_int_id": 0},
+        {"lora_int_id": "1"},
+        {"scale": math.nan},
+        {"scale": math.inf},
+        {"scale": "1"},
+        {"scale": True},
+    ],
+)
+def test_an_adapter_is_checked_when_it_is_named(fields):
+    good = {"lora_name": "sql", "lora_int_id": 1, "lora_path": "/sql"}
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        LoRARequest(**(good | fields))

@@ -1,0 +1,94 @@
+"""`LoRARequest`: which adapter a request is to be run with, in vLLM's form.
+
+Knows names, paths and scales. Does not know files or how adapters are applied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from octavo.errors import RequestError
+from octavo.interfaces.adapter import AdapterSpec, AdapterUse
+
+
+@dataclass(frozen=True, slots=True)
+class LoRARequest:
+    """An adapter: a folder with its files, under a name of the caller's own.
+
+    `scale` multiplies what the adapter changes, beside the factor in its own files: 0 is the model
+    alone. `lora_int_id` is taken for programs written for vLLM, where it tells adapters apart;
+    here the content of their files does.
+
+    Raises RequestError, a ValueError, for values that can be none of these.
+    """
+
+    lora_name: str
+    lora_int_id: int = 1
+    lora_path: str = ""
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        name, number, path, scale = self._as_given()
+        if not isinstance(name, str) or not name:
+            raise _refused(f"lora_name must be a text, and not empty: {name!r:.80}")
+        if not isinstance(number, int) or number < 1:
+            raise _refused(f"lora_int_id must be a number above 0, not {number!r:.80}")
+        if not isinstance(path, str | Path) or not str(path):
+            raise _refused(f"lora_path must be the path of a folder, not {path!r:.80}")
+        is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
+        if not is_number or not math.isfinite(scale):
+            raise _refused(f"scale must be a finite number, not {scale!r:.80}")
+
+    def _as_given(self) -> tuple[Any, ...]:
+        """Return the values as what they may be: anything."""
+        return self.lora_name, self.lora_int_id, self.lora_path, self.scale
+
+    @property
+    def use(self) -> AdapterUse:
+        """Return what the engine is told: the path is made absolute here and now."""
+        path = Path(self.lora_path).expanduser().absolute()
+        return AdapterUse(AdapterSpec(self.lora_name, str(path)), float(self.scale))
+
+
+#: the adapters of one prompt: none, one, or several whose changes add up
+Adapters: TypeAlias = LoRARequest | Sequence[LoRARequest] | None
+
+
+def adapter_uses(adapters: Any) -> tuple[AdapterUse, ...]:
+    """Return the uses of one prompt's adapters. Raises RequestError for anything else."""
+    if adapters is None:
+        return ()
+    blend = (adapters,) if isinstance(adapters, LoRARequest) else adapters
+    if not isinstance(blend, Sequence) or not all(isinstance(one, LoRARequest) for one in blend):
+        raise _refused(
+            f"lora_request must be a LoRARequest or a list of them, not {adapters!r:.80}"
+        )
+    names = [one.lora_name for one in blend]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise _refused(f"adapter '{twice}' is named twice: add up its scales")
+    return tuple(one.use for one in blend)
+
+
+def adapters_of_each(adapters: Any, num_prompts: int) -> list[Adapters]:
+    """Return the adapters of each of several prompts.
+
+    A list has one entry for each prompt; an entry, or a tuple for all of them, may be a blend.
+    Raises RequestError when a list has another length.
+    """
+    if not isinstance(adapters, list):
+        return [adapters] * num_prompts
+    if len(adapters) != num_prompts:
+        raise _refused(
+            f"{num_prompts} prompts, but {len(adapters)} lora_request: "
+            "give one, or one for each prompt; a tuple is a blend for all of them"
+        )
+    return adapters
+
+
+def _refused(headline: str) -> RequestError:
+    return RequestError(headline, param="lora_request")
