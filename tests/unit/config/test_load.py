@@ -81,7 +81,7 @@ def test_an_empty_yaml_file_says_nothing(tmp_path):
                 "  settings of [engine]: max-num-seqs, max-num-batched-tokens, max-step-ms, "
                 "max-model-len, max-num-queued-reqs, block-size, enable-prefix-caching, "
                 "num-gpu-blocks-override, kv-cache-memory-bytes, dtype, seed, max-logprobs, "
-                "depth, tensor-parallel-size, threads"
+                "depth, enable-lora, max-loras, max-lora-rank, tensor-parallel-size, threads"
             ),
         ),
         (
