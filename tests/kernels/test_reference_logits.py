@@ -14,6 +14,7 @@ from octavo_kernels.reference.edits import (
     apply_penalties,
     bad_word_bans,
     ban,
+    keep_masked,
     keep_only,
 )
 from octavo_kernels.reference.logprobs import logprobs
@@ -139,3 +140,31 @@ def test_ids_outside_the_vocabulary_are_refused_and_change_nothing(token_id):
 )
 def test_bad_words_ban_the_id_that_would_complete_them(history, words, bans):
     assert bad_word_bans(history, words) == bans
+
+
+@pytest.mark.parametrize("vocab_size", [1, 31, 32, 33, 100, 40_000])
+def test_a_mask_keeps_the_tokens_whose_bits_are_set(vocab_size):
+    generator = np.random.default_rng(vocab_size)
+    x = torch.from_numpy(generator.normal(size=(3, vocab_size)).astype(np.float32))
+    before = x.clone()
+    mask = generator.integers(0, 2**32, -(-vocab_size // 32), dtype=np.uint32)
+    kept = [bool(mask[t // 32] >> np.uint32(t % 32) & 1) for t in range(vocab_size)]
+
+    keep_masked(x, 1, mask)
+
+    expected = torch.where(torch.tensor(kept), before[1], -math.inf)
+    assert torch.equal(x[1], expected)
+    assert torch.equal(x[[0, 2]], before[[0, 2]])
+
+
+def test_a_mask_leaves_nan_and_takes_infinities():
+    x = torch.tensor([[math.nan, math.inf, -math.inf, math.inf]])
+    keep_masked(x, 0, np.array([0b0011], dtype=np.uint32))
+
+    assert math.isnan(x[0, 0])
+    assert x[0, 1:].tolist() == [math.inf, -math.inf, -math.inf]
+
+
+def test_a_mask_of_another_vocabulary_is_refused():
+    with pytest.raises(ValueError, match="a mask of 33 tokens"):
+        keep_masked(torch.zeros(1, 33), 0, np.zeros(1, dtype=np.uint32))

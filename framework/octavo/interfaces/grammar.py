@@ -22,12 +22,15 @@ GrammarForm = Literal["json_schema", "json_object", "regex", "choice", "lark"]
 class GrammarSpec:
     """What a text must look like: plain data, equal specs are one grammar.
 
-    `text` is the JSON text of a schema, a regular expression, a JSON array of choices, or a Lark
-    grammar; empty for `json_object`.
+    `text` is the JSON text of a schema, a regular expression that the whole text must match, a
+    JSON array of choices, or a Lark grammar; empty for `json_object`. `whitespace` is a regular
+    expression of what may stand between the parts of JSON, where it may; "" lets nothing stand
+    there, and None is the back end's own choice.
     """
 
     form: GrammarForm
     text: str = ""
+    whitespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,9 @@ class GrammarBackend(ABC):
     def compile(self, spec: GrammarSpec) -> CompiledGrammar:
         """Return the compiled grammar. Raises `octavo.errors.GrammarError`, a RequestError."""
 
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """End what was started; twice is fine. Compiled grammars go on."""
+
 
 class CompiledGrammar(ABC):
     """A grammar, ready to be followed by any number of requests."""
@@ -72,8 +78,9 @@ class GrammarState(ABC):
     def fill_mask(self, mask: np.ndarray) -> None:
         """Set the bits of the tokens that may come next, clear all others.
 
-        mask: uint32 [ceil(vocab / 32)]; token t is bit t % 32 of word t // 32. No end-of-sequence
-        token is set: whether the text may end is `is_complete`.
+        mask: uint32 [ceil(vocab / 32)]; token t is bit t % 32 of word t // 32. No special and no
+        end-of-sequence token is set: whether the text may end is `is_complete`. Raises
+        `octavo.errors.GrammarError` when the text cannot be followed within the limits.
         """
 
     @abstractmethod

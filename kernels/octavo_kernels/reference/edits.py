@@ -1,6 +1,7 @@
-"""Edits of raw logits before sampling: penalties, biases, bans, allowed ids, bad words.
+"""Edits of raw logits before sampling: penalties, biases, bans, allowed ids, bad words, masks.
 
-All are sparse: they touch the tokens they name and nothing else. Knows rows, ids and numbers.
+All but masks are sparse: they touch the tokens they name and nothing else. Knows rows, ids and
+numbers.
 Does not know requests or where a history comes from.
 """
 
@@ -8,16 +9,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
+
+
+def _caps_of_bytes() -> NDArray[np.float32]:
+    """Return for each byte what its bits let logits be: all there is, or nothing. [256, 8]."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    caps = np.where(bits == 1, np.float32(math.inf), np.float32(-math.inf))
+    caps.setflags(write=False)
+    return caps
+
+
+_CAPS: Final = _caps_of_bytes()
+#: logits that one call edits: from 32768 on torch wakes threads, which costs more than it saves
+_PIECE: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,21 @@ def keep_only(logits: Tensor, row: int, token_ids: NDArray[np.int64]) -> None:
     kept = line.index_select(0, ids)  # far faster than the same with square brackets
     line.fill_(-math.inf)
     line.index_copy_(0, ids, kept)
+
+
+def keep_masked(logits: Tensor, row: int, mask: NDArray[np.uint32]) -> None:
+    """Set all logits of one row to -inf except those whose bits are set, in place.
+
+    mask: [ceil(vocab / 32)]; token t is bit t % 32 of word t // 32. NaN stays NaN.
+    """
+    vocab_size = logits.shape[1]
+    if len(mask) != -(-vocab_size // 32):
+        raise ValueError(f"a mask of {vocab_size} tokens has not {len(mask)} words")
+    # a byte's eight caps are looked up at once: a masked fill takes forty times as long here
+    caps = _CAPS.take(mask.view(np.uint8), axis=0).reshape(-1)[:vocab_size]
+    pairs = zip(logits[row].split(_PIECE), _like(caps, logits).split(_PIECE), strict=True)
+    for values, cap in pairs:
+        torch.minimum(values, cap, out=values)
 
 
 def bad_word_bans(history: Sequence[int], words: Sequence[Sequence[int]]) -> list[int]:

@@ -21,8 +21,9 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="llguidance",
             target="octavo_plugins.grammars.llguidance_grammar:LLGuidance",
+            options="octavo_plugins.grammars.llguidance_grammar:LLGuidanceOptions",
             summary="JSON schemas, regular expressions, choices and Lark grammars, by llguidance",
-            requires=("llguidance>=1.0",),
+            requires=("llguidance>=1.9",),
         )
 
 

@@ -14,6 +14,7 @@ from octavo_kernels.reference.edits import (
     add_bias,
     apply_penalties,
     ban,
+    keep_masked,
     keep_only,
 )
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def edit_logits(logits: Tensor, inputs: SamplingInputs) -> None:
-    """Apply allowed ids, biases, penalties and bans to logits [rows, vocab], in place."""
+    """Apply allowed ids, biases, penalties, bans and masks to logits [rows, vocab], in place."""
     for row, ids in inputs.allowed:
         keep_only(logits, row, ids)
     if inputs.bias:
@@ -41,6 +42,8 @@ def edit_logits(logits: Tensor, inputs: SamplingInputs) -> None:
         ids_by_row = [ids for _, ids in inputs.banned]
         rows = _repeated([row for row, _ in inputs.banned], ids_by_row)
         ban(logits, rows, np.concatenate(ids_by_row))
+    for row, mask in inputs.masks:
+        keep_masked(logits, row, mask)
 
 
 def penalty_entries(penalties: Sequence[PenaltyRow]) -> PenaltyEntries:

@@ -1,0 +1,176 @@
+"""The `llguidance` back end: JSON schemas, regular expressions, choices and Lark grammars.
+
+Knows llguidance. Does not know requests, logits, or what ends a text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import llguidance
+import numpy as np
+from pydantic import Field
+
+from octavo.errors import GrammarError
+from octavo.interfaces.grammar import CompiledGrammar, GrammarBackend, GrammarState
+from octavo.plugin.options import ComponentOptions
+from octavo_plugins.grammars.sources import source_of
+from octavo_plugins.grammars.trial import Trial
+from octavo_plugins.grammars.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from octavo.interfaces.grammar import GrammarContext, GrammarForm, GrammarSpec
+
+_NAMES: Final[dict[GrammarForm, str]] = {
+    "json_schema": "JSON schema",
+    "json_object": "JSON object",
+    "regex": "regular expression",
+    "choice": "list of choices",
+    "lark": "grammar",
+}
+#: where llguidance repeats the grammar below its message
+_EXCERPT: Final = re.compile(r"^ *\d+ \| ", re.MULTILINE)
+_PLACE: Final = re.compile(r"^at \d+\(\d+\): ")
+_IN_SCHEMA: Final = re.compile(r'.*failed to (?:compile JSON schema|parse "%json"): ', re.DOTALL)
+_IN_REGEX: Final = re.compile(r".*^error: ", re.DOTALL | re.MULTILINE)
+_MAX_REASON_CHARS: Final = 400
+
+
+class LLGuidanceOptions(ComponentOptions):
+    """Options of `llguidance`: how much work one grammar may be."""
+
+    max_text_bytes: int = Field(1 << 20, ge=1, description="length of a grammar, at most")
+    max_compile_s: float = Field(10.0, gt=0, description="seconds that compiling may take")
+    max_compile_mb: int = Field(
+        1024, ge=256, description="megabytes that the process may have that compiles on trial"
+    )
+    max_states: int = Field(
+        50_000, ge=1, description="states that one grammar may grow while it is followed"
+    )
+
+
+class LLGuidance(GrammarBackend):
+    """Compiles for one vocabulary, which becomes llguidance's tree of tokens here, once.
+
+    Raises GrammarError for a tokenizer whose tokens are not the bytes of the text.
+    """
+
+    def __init__(self, options: LLGuidanceOptions | None, context: GrammarContext) -> None:
+        super().__init__(options, context)
+        if not context.tokenizer.has_exact_bytes:
+            raise GrammarError(
+                "this model's texts cannot be given a form",
+                "its tokenizer joins tokens by rules of its own, not byte by byte",
+            )
+        self._limits = options or LLGuidanceOptions()
+        self._vocabulary = Vocabulary(context.tokenizer, context.vocab_size)
+        self._trial = Trial(self._limits.max_compile_s, self._limits.max_compile_mb)
+        self._parser_limits = llguidance.LLParserLimits(
+            max_lexer_states=self._limits.max_states, verbose_errors=False
+        )
+
+    def compile(self, spec: GrammarSpec) -> LLGuidanceGrammar:
+        """Compile, first on trial, and find out what may come first."""
+        name = _NAMES[spec.form]
+        num_bytes = len(spec.text.encode("utf-8", "replace"))
+        if num_bytes > self._limits.max_text_bytes:
+            raise GrammarError(
+                f"the {name} is too long: {num_bytes} bytes, at most "
+                f"{self._limits.max_text_bytes} are taken"
+            )
+        source = source_of(spec)
+        complaint = self._trial.check(source)
+        if complaint is not None:
+            raise GrammarError(f"the {name} cannot be held to", reason_of(complaint))
+        matcher = llguidance.LLMatcher(
+            self._vocabulary.library, source, log_level=0, limits=self._parser_limits
+        )
+        grammar = LLGuidanceGrammar(matcher, self._vocabulary)
+        if matcher.is_error():
+            raise GrammarError(f"the {name} cannot be held to", reason_of(matcher.get_error()))
+        # the first step is the dearest: what it finds out is kept for all texts
+        num_words = -(-self.context.vocab_size // 32)
+        grammar.start().fill_mask(np.zeros(num_words, dtype=np.uint32))
+        return grammar
+
+    def close(self) -> None:
+        """End the processes that compile on trial."""
+        self._trial.close()
+
+
+class LLGuidanceGrammar(CompiledGrammar):
+    """A matcher before the first token, of which each text follows a copy.
+
+    Copies share what was found out about the grammar's states, and nothing of where they are.
+    """
+
+    def __init__(self, matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
+        self._matcher = matcher
+        self._vocabulary = vocabulary
+
+    def start(self) -> LLGuidanceState:
+        """Return the state before the first token."""
+        return LLGuidanceState(self._matcher.deep_copy(), self._vocabulary)
+
+
+class LLGuidanceState(GrammarState):
+    """A matcher, somewhere in a text."""
+
+    def __init__(self, matcher: llguidance.LLMatcher, vocabulary: Vocabulary) -> None:
+        self._matcher = matcher
+        self._vocabulary = vocabulary
+        self._end_word, end_bit = divmod(vocabulary.size, 32)
+        self._end_mask = np.uint32(1 << end_bit)
+        self._words = np.zeros(self._end_word + 1, dtype=np.uint32)
+        self._address = self._words.ctypes.data
+
+    def fill_mask(self, mask: NDArray[np.uint32]) -> None:
+        """Set the bits of the tokens that may come next.
+
+        Raises GrammarError when the grammar has grown beyond its limits.
+        """
+        words = self._words
+        self._matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
+        if self._matcher.is_error():
+            raise GrammarError(
+                "the text cannot be followed any further", reason_of(self._matcher.get_error())
+            )
+        words[self._end_word] &= ~self._end_mask
+        num_words = min(len(mask), len(words))
+        mask[:num_words] = words[:num_words]
+        mask[num_words:] = 0
+
+    def advance(self, token_id: int) -> bool:
+        """Follow a token, if it may come next."""
+        if not self._vocabulary.has_bytes(token_id):
+            return False
+        return self._matcher.try_consume_tokens([token_id]) == 1
+
+    def rollback(self, num_tokens: int) -> None:
+        """Undo the last advances."""
+        if num_tokens and not self._matcher.rollback(num_tokens):
+            raise GrammarError("the text cannot be taken back", self._matcher.get_error())
+
+    def forced(self) -> list[int]:
+        """Return the tokens of the bytes that must come next."""
+        data = self._matcher.compute_ff_bytes()
+        return self._vocabulary.guess(data) if data else []
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the text may end here."""
+        return self._matcher.is_accepting()
+
+
+def reason_of(message: str) -> str:
+    """Return what llguidance complains of, in one line, without its excerpt of the grammar."""
+    if message.startswith("NoExtensionBias"):
+        return "no text has this form"
+    excerpt = _EXCERPT.search(message)
+    text = message[: excerpt.start()] if excerpt else message
+    for prefix in (_IN_SCHEMA, _IN_REGEX, _PLACE):
+        text = prefix.sub("", text, count=1)
+    return " ".join(text.split())[:_MAX_REASON_CHARS]

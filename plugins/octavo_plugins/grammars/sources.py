@@ -1,0 +1,127 @@
+"""What llguidance compiles, made from a `GrammarSpec`: always a grammar in its dialect of Lark.
+
+Knows what may be asked for, and refuses what would not be held to. Does not compile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import llguidance
+
+from octavo.errors import GrammarError
+
+if TYPE_CHECKING:
+    from octavo.interfaces.grammar import GrammarSpec
+
+#: Tokens follow the grammar however a text is cut into them; llguidance would else allow only its
+#: own tokenizer's way wherever the grammar leaves no choice. The last of several such lines holds.
+_OPTIONS: Final = '\n%llguidance {"no_forcing": true}\n'
+#: Between the parts of JSON: a few blanks, or one line break and the indentation after it. A model
+#: that falls into blanks comes to an end of them.
+_WHITESPACE: Final = r"[ \t]{1,16}|[ \t]{0,16}\r?\n[ \t]{0,128}"
+_HOW_TO_WRITE_LARK: Final = 'write Lark: start: "yes" | "no"'
+
+_LITERALS: Final = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|#[^\n]*', re.DOTALL
+)
+_MARKER: Final = re.compile(r"<[^\s<>]+>")
+_ATTRIBUTE: Final = re.compile(r"\b(temperature|max_tokens|stop)\s*=")
+_RULE_OF_BNF: Final = re.compile(r"^\s*<?[\w-]+>?\s*::=", re.MULTILINE)
+
+
+def source_of(spec: GrammarSpec) -> str:
+    """Return the grammar as llguidance reads it. Raises GrammarError."""
+    match spec.form:
+        case "json_schema":
+            lark = _json(_schema(spec.text), spec.whitespace)
+        case "json_object":
+            lark = _json({"type": "object"}, spec.whitespace)
+        case "regex":
+            lark = _regex(spec.text)
+        case "choice":
+            lark = _regex("|".join(map(_escaped, _choices(spec.text))))
+        case "lark":
+            _check_lark(spec.text)
+            lark = spec.text
+    return json.dumps({"grammars": [{"lark_grammar": lark + _OPTIONS}]}, ensure_ascii=False)
+
+
+def _schema(text: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise GrammarError("the JSON schema is not valid JSON", str(error)) from error
+    except RecursionError as error:
+        raise GrammarError("the JSON schema is nested too deeply") from error
+    if not isinstance(schema, dict):
+        raise GrammarError(f"a JSON schema must be an object, not {text:.40}")
+    if "x-guidance" in schema:
+        raise GrammarError(
+            "the JSON schema must not have 'x-guidance'",
+            "it could switch off what the schema asks for; whitespace has parameters of its own",
+        )
+    return schema
+
+
+def _json(schema: dict[str, Any], whitespace: str | None) -> str:
+    """Return a grammar of JSON. Strings may have any escapes; every keyword counts."""
+    options = {
+        "whitespace_flexible": whitespace != "",
+        "whitespace_pattern": whitespace or _WHITESPACE,
+        "json_allow_general_unicode_escapes": True,
+        "coerce_one_of": False,
+        "lenient": False,
+    }
+    if whitespace == "":
+        del options["whitespace_pattern"]
+    return "start: %json " + json.dumps(schema | {"x-guidance": options}, ensure_ascii=False)
+
+
+def _regex(pattern: str) -> str:
+    num_backslashes = len(pattern) - len(pattern.rstrip("\\"))
+    if num_backslashes % 2:
+        raise GrammarError("the regular expression ends with a lone backslash")
+    grammar = json.loads(llguidance.LLMatcher.grammar_from_regex(pattern))
+    lark: str = grammar["grammars"][0]["lark_grammar"]
+    return lark
+
+
+def _choices(text: str) -> list[str]:
+    try:
+        choices = json.loads(text)
+    except ValueError as error:
+        raise GrammarError("the choices are not valid JSON", str(error)) from error
+    if not isinstance(choices, list) or not choices:
+        raise GrammarError("there must be at least one choice, in a list")
+    if not all(isinstance(choice, str) for choice in choices):
+        raise GrammarError("every choice must be a text")
+    return choices
+
+
+def _escaped(text: str) -> str:
+    """Return a regular expression of one text: all but letters and digits by their number."""
+    return "".join(c if c.isalnum() else f"\\u{{{ord(c):x}}}" for c in text)
+
+
+def _check_lark(text: str) -> None:
+    """Refuse other languages, and what llguidance reads but the engine would not do."""
+    if '"x-guidance"' in text:
+        raise GrammarError("a schema inside a grammar must not have 'x-guidance'")
+    bare = _LITERALS.sub(" ", text)
+    if _RULE_OF_BNF.search(bare):
+        raise GrammarError(
+            "the grammar is written in EBNF or GBNF (::=), which is not supported",
+            _HOW_TO_WRITE_LARK,
+        )
+    marker = _MARKER.search(bare)
+    if marker:
+        raise GrammarError(
+            f"the grammar asks for the special token {marker.group():.40}",
+            "special tokens are no part of a text; give their text in quotes where it is meant",
+        )
+    attribute = _ATTRIBUTE.search(bare)
+    if attribute:
+        raise GrammarError(f"the grammar sets '{attribute.group(1)}', which is not supported")

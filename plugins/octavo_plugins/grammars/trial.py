@@ -1,0 +1,131 @@
+"""Compiles a grammar once in a process of its own, before it may be compiled in the engine's.
+
+Schemas and expressions come from anyone, and some take for ever, all memory, or the whole stack.
+In the engine's process that could not be stopped; there it can.
+
+Knows processes and limits. Does not know what a grammar says.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from octavo.errors import GrammarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PROGRAM: Final = Path(__file__).with_name("trial_process.py")
+
+
+class Trial:
+    """Hands grammars to processes that are kept for the next ones. `check` is thread-safe.
+
+    A process that was ended is replaced when it is needed. As many stay as checked at once.
+    """
+
+    def __init__(self, max_s: float, max_mb: int) -> None:
+        self._max_s = max_s
+        self._max_mb = max_mb
+        self._lock = threading.Lock()
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._is_closed = False
+
+    def check(self, source: str) -> str | None:
+        """Return llguidance's complaint about a grammar, None when it has none.
+
+        Raises GrammarError when the grammar exceeds time, memory or stack.
+        """
+        process = self._take()
+        is_late = threading.Event()
+        timer = threading.Timer(self._max_s, _kill, (process, is_late))
+        timer.start()
+        try:
+            answer = _ask(process, source)
+        finally:
+            timer.cancel()
+        if answer is None:
+            _end(process)
+            raise GrammarError(*self._reasons(is_late=is_late.is_set()))
+        self._give_back(process)
+        return None if answer == "" else answer
+
+    def close(self) -> None:
+        """End all processes; twice is fine."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for process in idle:
+            _end(process)
+
+    def _reasons(self, *, is_late: bool) -> tuple[str, str]:
+        if is_late:
+            return f"compiling takes longer than {self._max_s:g} s", "make it smaller"
+        return (
+            f"compiling takes more than {self._max_mb} MB, or is nested too deeply",
+            "make it smaller",
+        )
+
+    def _take(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        # -P: nothing of the folder beside the program is imported by accident
+        command = [sys.executable, "-P", str(_PROGRAM), str(self._max_mb)]
+        return subprocess.Popen(  # noqa: S603 - our own program, with a number
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C in the terminal is not meant for it
+        )
+
+    def _give_back(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(process)
+                return
+        _end(process)
+
+
+def _ask(process: subprocess.Popen[bytes], source: str) -> str | None:
+    """Send a grammar and return the answer; None when the process ended over it."""
+    stdin, stdout = process.stdin, process.stdout
+    if stdin is None or stdout is None:
+        raise AssertionError("a trial process has pipes")
+    try:
+        stdin.write(json.dumps(source).encode() + b"\n")
+        stdin.flush()
+        line = stdout.readline()
+    except OSError:
+        return None
+    if not line:
+        return None
+    answer: str = json.loads(line)
+    return answer
+
+
+def _kill(process: subprocess.Popen[bytes], is_late: threading.Event) -> None:
+    is_late.set()
+    process.kill()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, which is fine when it has ended, and close its pipes."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            _quietly(pipe.close)
+    process.wait()
+
+
+def _quietly(close: Callable[[], None]) -> None:
+    try:
+        close()
+    except OSError:  # bytes that could not be sent any more
+        return
