@@ -7,63 +7,15 @@ import math
 import pytest
 import torch
 
-from octavo_kernels.reference.attention import (
-    AttentionParams,
-    naive_attention,
-    paged_attention,
-)
+from attention_case import AttentionCase
+from octavo_kernels.reference.attention import AttentionParams, paged_attention
 from octavo_kernels.reference.attention_plan import AttentionPlan, RaggedBatch, Workspace
 from octavo_kernels.reference.kv_cache import KVCache, write_kv
 
 TOLERANCE = 5e-6
 
 
-class Case:
-    """Sequences of given lengths and query counts over shuffled blocks; all else is NaN."""
-
-    def __init__(self, lengths, queries, heads, kv_heads, *, dim=16, block_size=16, seed=0):
-        self.generator = torch.Generator().manual_seed(seed)
-        self.lengths, self.queries = lengths, queries
-        self.block_size = block_size
-        per_sequence = [-(-length // block_size) for length in lengths]
-        self.num_blocks = sum(per_sequence) + 5
-        self.tables = torch.zeros(len(lengths), max(per_sequence) + 2, dtype=torch.int32)
-        self.k = [self._randn(length, kv_heads, dim) for length in lengths]
-        self.v = [self._randn(length, kv_heads, dim) for length in lengths]
-        starts = torch.tensor([0, *queries]).cumsum(0)
-        self.q = self._randn(int(starts[-1]), heads, dim)
-        self.shape = (self.num_blocks, block_size, kv_heads, dim)
-        self.starts = starts
-        self.shuffle(per_sequence)
-
-    def _randn(self, *shape):
-        return torch.randn(shape, generator=self.generator)
-
-    def shuffle(self, per_sequence):
-        order = (torch.randperm(self.num_blocks - 1, generator=self.generator) + 1).int()
-        for i, count in enumerate(per_sequence):
-            self.tables[i, :count], order = order[:count], order[count:]
-
-    @property
-    def batch(self):
-        return RaggedBatch(self.starts, torch.tensor(self.lengths), self.tables, self.block_size)
-
-    def slots(self, i, first=0, last=None):
-        positions = torch.arange(first, self.lengths[i] if last is None else last)
-        blocks = self.tables[i].long()[positions // self.block_size]
-        return blocks * self.block_size + positions % self.block_size
-
-    def cache(self, dtype=torch.float32, filler=math.nan):
-        cache = KVCache(
-            torch.full(self.shape, filler, dtype=dtype), torch.full(self.shape, filler, dtype=dtype)
-        )
-        for i, (k, v) in enumerate(zip(self.k, self.v, strict=True)):
-            write_kv(cache, k.to(dtype), v.to(dtype), self.slots(i))
-        return cache
-
-    def oracle(self, params):
-        return naive_attention(self.q.double(), self.cache(torch.float64), self.batch, params)
-
+class Case(AttentionCase):
     def paged(self, params, cache=None, workspace=None):
         out = torch.empty_like(self.q)
         plan = AttentionPlan(self.batch, workspace)

@@ -17,11 +17,19 @@ class Plugin(OctavoSpecs):
     """Declares the stock attention back ends."""
 
     def octavo_attention(self) -> Iterator[Component[Attention]]:
-        """Yield torch."""
+        """Yield torch, triton."""
         yield Component(
             name="torch",
             target="octavo_plugins.attention.torch_attention:TorchAttention",
             summary="plain torch, on any machine: the oracle",
+        )
+        yield Component(
+            name="triton",
+            target="octavo_plugins.attention.triton_attention:TritonAttention",
+            summary="Triton kernels over pages of KV, on GPUs",
+            requires=("triton>=3.6",),
+            why_not="octavo_plugins.attention.triton_reasons:why_not",
+            rank=10,
         )
 
 

@@ -17,11 +17,19 @@ class Plugin(OctavoSpecs):
     """Declares the stock op sets."""
 
     def octavo_ops(self) -> Iterator[Component[OpSet]]:
-        """Yield torch."""
+        """Yield torch, triton."""
         yield Component(
             name="torch",
             target="octavo_plugins.ops.torch_ops:TorchOps",
             summary="plain torch, on any machine: the reference",
+        )
+        yield Component(
+            name="triton",
+            target="octavo_plugins.ops.triton_ops:TritonOps",
+            summary="Triton kernels between torch's matrix products, on GPUs",
+            requires=("triton>=3.6",),
+            why_not="octavo_plugins.ops.triton_reasons:why_not",
+            rank=10,
         )
 
 

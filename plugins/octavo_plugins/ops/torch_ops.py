@@ -47,7 +47,7 @@ class RotaryTable:
     """
 
     def __init__(self, table: Tensor) -> None:
-        self._table = table  # [max_positions, 2, dim / 2]
+        self.table = table  # [max_positions, 2, dim / 2]
         self._positions = torch.empty(0, dtype=torch.int64)
         self._rows = table[:0]
 
@@ -55,7 +55,7 @@ class RotaryTable:
         """Return the rows of positions [n]: [n, 2, dim / 2]."""
         if not torch.equal(positions, self._positions):
             self._positions = positions.clone()
-            self._rows = self._table.index_select(0, positions)
+            self._rows = self.table.index_select(0, positions)
         return self._rows
 
 
