@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from octavo.engine.budget import Limits
@@ -64,8 +63,10 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
         facts.weight_bytes,
         facts.num_multiplied_weights,
     )
-    clock = executor.clock() or time.monotonic
-    return Engine(core, executor, info, depth=settings.depth, clock=clock)
+    clock = executor.clock()
+    if clock is None:
+        return Engine(core, executor, info, depth=settings.depth)
+    return Engine(core, executor, info, depth=settings.depth, clock=clock, sleep=clock.sleep)
 
 
 def _speculator(config: ResolvedConfig, facts: ExecutorFacts) -> Speculator:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from octavo.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
     from octavo.engine.plan import StepPlan, StepResult
@@ -119,6 +118,16 @@ class DoneStep:
         return self._result
 
 
+class Clock(Protocol):
+    """A time that is not the system's, in seconds."""
+
+    def __call__(self) -> float:
+        """Return the time."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass."""
+
+
 class Executor(ABC):
     """Runs plans in the order in which they were submitted.
 
@@ -155,8 +164,8 @@ class Executor(ABC):
         """Forget a resource as soon as no running request needs it; unknown ones are ignored."""
         del resource
 
-    def clock(self) -> Callable[[], float] | None:
-        """Return the engine's clock, in seconds; None for the system's."""
+    def clock(self) -> Clock | None:
+        """Return the engine's clock; None for the system's."""
         return None
 
     @abstractmethod
