@@ -13,12 +13,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from octavo.errors import GrammarError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PROGRAM: Final = Path(__file__).with_name("trial_process.py")
 
@@ -26,7 +23,7 @@ _PROGRAM: Final = Path(__file__).with_name("trial_process.py")
 class Trial:
     """Hands grammars to processes that are kept for the next ones. `check` is thread-safe.
 
-    A process that was ended is replaced when it is needed. As many stay as checked at once.
+    There are as many as were needed at once; one that was ended is replaced when it is needed.
     """
 
     def __init__(self, max_s: float, max_mb: int) -> None:
@@ -34,60 +31,74 @@ class Trial:
         self._max_mb = max_mb
         self._lock = threading.Lock()
         self._idle: list[subprocess.Popen[bytes]] = []
+        self._busy: set[subprocess.Popen[bytes]] = set()
         self._is_closed = False
 
     def check(self, source: str) -> str | None:
         """Return llguidance's complaint about a grammar, None when it has none.
 
-        Raises GrammarError when the grammar exceeds time, memory or stack.
+        Raises GrammarError when the grammar exceeds time, memory or stack, and after `close`.
         """
         process = self._take()
         is_late = threading.Event()
         timer = threading.Timer(self._max_s, _kill, (process, is_late))
         timer.start()
+        answer = None
         try:
             answer = _ask(process, source)
         finally:
             timer.cancel()
+            self._give_back(process, is_usable=answer is not None)
         if answer is None:
-            _end(process)
             raise GrammarError(*self._reasons(is_late=is_late.is_set()))
-        self._give_back(process)
-        return None if answer == "" else answer
+        return answer or None
 
     def close(self) -> None:
-        """End all processes; twice is fine."""
+        """End all processes, also those at work; twice is fine."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+            for process in self._busy:
+                process.kill()  # whoever waits for its answer puts it away
         for process in idle:
             _end(process)
 
     def _reasons(self, *, is_late: bool) -> tuple[str, str]:
+        if self._is_closed:
+            return "the engine is closing", "no grammar is compiled any more"
         if is_late:
             return f"compiling takes longer than {self._max_s:g} s", "make it smaller"
-        return (
-            f"compiling takes more than {self._max_mb} MB, or is nested too deeply",
-            "make it smaller",
-        )
+        limit = f"compiling takes more than {self._max_mb} MB, or is nested too deeply"
+        return limit, "make it smaller"
 
     def _take(self) -> subprocess.Popen[bytes]:
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
+            if self._is_closed:
+                raise GrammarError(*self._reasons(is_late=False))
+            process = self._idle.pop() if self._idle else self._start()
+            self._busy.add(process)
+            return process
+
+    def _start(self) -> subprocess.Popen[bytes]:
         # -P: nothing of the folder beside the program is imported by accident
         command = [sys.executable, "-P", str(_PROGRAM), str(self._max_mb)]
-        return subprocess.Popen(  # noqa: S603 - our own program, with a number
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C in the terminal is not meant for it
-        )
+        try:
+            return subprocess.Popen(  # noqa: S603 - our own program, with a number
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C in the terminal is not meant for it
+            )
+        except OSError as error:
+            raise GrammarError(
+                "no process could be started to compile grammars in", str(error)
+            ) from error
 
-    def _give_back(self, process: subprocess.Popen[bytes]) -> None:
+    def _give_back(self, process: subprocess.Popen[bytes], *, is_usable: bool) -> None:
         with self._lock:
-            if not self._is_closed:
+            self._busy.discard(process)
+            if is_usable and not self._is_closed:
                 self._idle.append(process)
                 return
         _end(process)
@@ -118,14 +129,4 @@ def _kill(process: subprocess.Popen[bytes], is_late: threading.Event) -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill a process, which is fine when it has ended, and close its pipes."""
     process.kill()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            _quietly(pipe.close)
-    process.wait()
-
-
-def _quietly(close: Callable[[], None]) -> None:
-    try:
-        close()
-    except OSError:  # bytes that could not be sent any more
-        return
+    process.communicate()
