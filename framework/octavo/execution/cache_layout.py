@@ -3,7 +3,8 @@
 Layers whose tokens read equally far back form a group: they have one block table per request and
 free their blocks together. All groups take their blocks from one pool of ids; as an id belongs
 to one group at a time, the n-th layers of two groups may keep their blocks in the same memory
-when they have the same shape.
+when they have the same shape. Layers of a second model (one that drafts) use the tables of the
+first one's groups, and memory of their own.
 
 Knows what layers cache. Does not know requests, nor how a cache is laid out.
 """
@@ -35,19 +36,25 @@ class CacheLayout:
     memory_of: tuple[int, ...]
 
     @classmethod
-    def of(cls, specs: Sequence[CacheSpec | StateSpec]) -> CacheLayout:
-        """Group layers in the order of the first of each group; one group without layers."""
-        reaches = list(dict.fromkeys(spec.reach for spec in specs)) or [None]
-        group_of = tuple(reaches.index(spec.reach) for spec in specs)
+    def of(
+        cls, specs: Sequence[CacheSpec | StateSpec], others: Sequence[CacheSpec] = ()
+    ) -> CacheLayout:
+        """Group layers in the order of the first of each group; one group without layers.
+
+        `others` are the layers of a second model, which come last.
+        """
+        layers = [*specs, *others]
+        reaches = list(dict.fromkeys(spec.reach for spec in layers)) or [None]
+        group_of = tuple(reaches.index(spec.reach) for spec in layers)
         memories: dict[Hashable, int] = {}
         counts: dict[Hashable, int] = {}
         memory_of = []
-        for spec, group in zip(specs, group_of, strict=True):
-            shape = _shape(spec)
+        for number, (spec, group) in enumerate(zip(layers, group_of, strict=True)):
+            shape = number < len(specs), _shape(spec)
             place = counts[shape, group] = counts.get((shape, group), -1) + 1
             memory_of.append(memories.setdefault((shape, place), len(memories)))
         groups = tuple(CacheGroup(reach) for reach in reaches)
-        return cls(tuple(specs), groups, group_of, tuple(memory_of))
+        return cls(tuple(layers), groups, group_of, tuple(memory_of))
 
     def part(self, start: int, stop: int) -> CacheLayout:
         """Return the layout of some layers alone, with all groups and memories still numbered."""

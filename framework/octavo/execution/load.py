@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,11 +20,13 @@ from octavo.execution.buffers import (
 )
 from octavo.execution.cache_layout import CacheLayout
 from octavo.execution.loader import load_parameters
+from octavo.execution.measure import measure_draft_ms
 from octavo.execution.memory import KVDemand, num_blocks_for
 from octavo.execution.resources import Resources
 from octavo.execution.runner import ModelRunner, RunnerShape, WeightFacts
 from octavo.interfaces.attention import StateSpec
 from octavo.interfaces.executor import ExecutorFacts
+from octavo.interfaces.proposer import ExecutorProposer
 from octavo.model_files import locate_model, open_checkpoint
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import StepCosts
     from octavo.interfaces.ops import Collective, OpSet
     from octavo.interfaces.platform import Platform
+    from octavo.interfaces.proposer import EngineProposer
     from octavo.interfaces.source import Progress
     from octavo.interfaces.weights import Checkpoint
 
@@ -57,8 +61,11 @@ def load_runner(
         weight_facts = weight_facts_of(architecture, checkpoint)
     finally:
         checkpoint.close()
-    layout = CacheLayout.of(architecture.cache_specs())
+    drafter, max_drafts = _load_proposer(config, architecture)
+    specs = architecture.cache_specs()
+    layout = CacheLayout.of(specs, () if drafter is None else drafter.cache_specs())
     shape = runner_shape(config, architecture, layout, platform.available_bytes())
+    shape = replace(shape, max_drafts=max_drafts)
     architecture.prepare(shape.max_num_tokens, shape.max_logit_rows, shape.max_model_len)
     capacity = StepCapacity(
         max_tokens=shape.max_num_tokens,
@@ -67,15 +74,31 @@ def load_runner(
         max_blocks=shape.max_blocks_per_seq,
         block_size=shape.block_size,
     )
-    buffers = make_buffers(architecture, capacity, layout, shape.num_blocks)
+    own, others = layout.part(0, len(specs)), layout.part(len(specs), len(layout.specs))
+    buffers = make_buffers(architecture, capacity, own, shape.num_blocks)
     stages = tuple(config.build_all("sampler-stage").values())
     adapters = AdapterStore.of(config, architecture)
     resources = Resources(adapters=adapters)
-    runner = ModelRunner(architecture, buffers, stages, shape, resources=resources)
+    runner = ModelRunner(
+        architecture, buffers, stages, shape, resources=resources, proposer=drafter
+    )
     if adapters is not None:
         adapters.on_install = runner.record_anew
     runner.weight_facts = weight_facts
+    if drafter is not None:
+        drafter.prepare(runner.rows, capacity, others, shape.num_blocks)
     return runner
+
+
+def _load_proposer(
+    config: ResolvedConfig, architecture: Architecture
+) -> tuple[ExecutorProposer | None, int]:
+    """Return the proposer if it runs beside the model, loaded, and the most drafts of any."""
+    proposer: EngineProposer | ExecutorProposer = config.build("proposer")
+    if not isinstance(proposer, ExecutorProposer):
+        return None, proposer.max_drafts
+    proposer.load(config, architecture)
+    return proposer, proposer.max_drafts
 
 
 def weight_facts_of(architecture: Architecture, checkpoint: Checkpoint) -> WeightFacts:
@@ -100,8 +123,8 @@ def weight_facts_of(architecture: Architecture, checkpoint: Checkpoint) -> Weigh
 
 
 def facts_of(runner: ModelRunner, costs: StepCosts) -> ExecutorFacts:
-    """Return what an executor that holds this runner offers."""
-    shape = runner.shape
+    """Return what an executor that holds this runner offers; what drafts take is measured."""
+    shape, drafter = runner.shape, runner.proposer
     return ExecutorFacts(
         shape.num_blocks,
         shape.max_model_len,
@@ -111,6 +134,8 @@ def facts_of(runner: ModelRunner, costs: StepCosts) -> ExecutorFacts:
         runner.weight_facts.num_weights,
         groups=shape.groups,
         max_logit_rows=shape.max_logit_rows,
+        max_drafts=0 if drafter is None else drafter.max_drafts,
+        draft_ms=0.0 if drafter is None else measure_draft_ms(drafter.rehearse),
         can_roll_back=shape.can_roll_back,
     )
 

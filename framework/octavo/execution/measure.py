@@ -69,13 +69,26 @@ def measure_costs(runner: Rehearsal, clock: Callable[[], float] = time.perf_coun
         probes.append((size, context))
     runner.run_dummy(1)  # the first touch of weights and buffers is no measure of anything
     fastest_ms = _fastest_ms(runner, probes, clock)
-    points = _rising([(size, fastest_ms[size, 0]) for size in sizes])
+    points = rising([(size, fastest_ms[size, 0]) for size in sizes])
     if len(points) == 1:  # a context of one token: whatever comes next is dearer
         points.append((points[0][0] + 1, 2 * points[0][1]))
     if context < size:
         return StepCosts(tuple(points))
     more_ms = fastest_ms[size, context] - dict(points)[size]
     return StepCosts(tuple(points), max(0.0, more_ms) / (size * context))
+
+
+def measure_draft_ms(
+    rehearse: Callable[[], None], clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Time what makes one draft: the fastest of a few runs, after a first one."""
+    rehearse()
+    taken_s = []
+    for _ in range(_MIN_ROUNDS):
+        start_s = clock()
+        rehearse()
+        taken_s.append(clock() - start_s)
+    return 1000 * min(taken_s)
 
 
 def _fastest_ms(
@@ -98,7 +111,7 @@ def _fastest_ms(
     return {probe: 1000 * taken_s for probe, taken_s in fastest_s.items()}
 
 
-def _rising(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def rising(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return points that rise with the size: no step costs more than a longer one did."""
     capped: list[tuple[int, float]] = []
     ceiling_ms = float("inf")

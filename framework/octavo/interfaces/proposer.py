@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from octavo.config.resolved import ResolvedConfig
+    from octavo.execution.buffers import StepCapacity
+    from octavo.execution.cache_layout import CacheLayout
     from octavo.execution.rows import Rows
-    from octavo.interfaces.architecture import Architecture, StepBuffers
+    from octavo.interfaces.architecture import Architecture
     from octavo.interfaces.attention import CacheSpec
 
 
@@ -92,12 +94,22 @@ class ExecutorProposer(ABC):
         """Return what its layers cache, in addition to the model's."""
 
     @abstractmethod
-    def prepare(self, rows: Rows, buffers: StepBuffers) -> None:
-        """Take the batch's rows, and step buffers of its own shape whose caches are its layers'."""
+    def prepare(
+        self, rows: Rows, capacity: StepCapacity, layout: CacheLayout, num_blocks: int
+    ) -> None:
+        """Take the batch's rows and allocate, once all is loaded.
+
+        `capacity` is that of the model's steps, `layout` holds the layers of `cache_specs`, and
+        `num_blocks` counts the null block.
+        """
 
     @abstractmethod
     def propose(self, wanted: Sequence[tuple[int, int]]) -> list[Sequence[int]]:
         """Return drafts for each (batch row, most tokens) that is wanted, after its last token."""
+
+    @abstractmethod
+    def rehearse(self) -> None:
+        """Do what one draft for one row takes, to be timed. No row is touched."""
 
     def forget(self, row: int) -> None:
         """A row has ended, or begins anew."""

@@ -17,7 +17,7 @@ class Plugin(OctavoSpecs):
     """Declares the stock proposers."""
 
     def octavo_proposers(self) -> Iterator[Component[EngineProposer | ExecutorProposer]]:
-        """Yield none, ngram."""
+        """Yield none, ngram, draft-model."""
         yield Component(
             name="none",
             target="octavo_plugins.proposers.none:NoProposer",
@@ -28,6 +28,12 @@ class Plugin(OctavoSpecs):
             target="octavo_plugins.proposers.ngram:Ngram",
             options="octavo_plugins.proposers.ngram:NgramOptions",
             summary="what followed the same tokens before, in the prompt or the output",
+        )
+        yield Component(
+            name="draft-model",
+            target="octavo_plugins.proposers.draft_model:DraftModel",
+            options="octavo_plugins.proposers.draft_model:DraftModelOptions",
+            summary="a smaller model, or the first layers of the same one, writes ahead",
         )
 
 

@@ -82,7 +82,7 @@ def test_an_unknown_method_is_refused_with_the_valid_ones():
     lines = str(caught.value).splitlines()
     assert lines[0] == "unknown proposer 'ngrams' (speculative_config= method)"
     assert "  did you mean 'ngram'?" in lines
-    assert any("ngram, none" in line for line in lines[2:])
+    assert any("draft-model, ngram, none" in line for line in lines[2:])
 
 
 def test_an_unknown_key_is_refused_with_the_valid_ones():
