@@ -40,7 +40,7 @@ def _heads_of(tokenizer: Tokenizer, breaker: str) -> tuple[Heads, ...]:
     vocabulary = _vocabulary_of(tokenizer)
     data = breaker.encode()
     whole = vocabulary.containing(data)
-    found: list[Heads] = [(tuple(whole), ())]
+    found: list[Heads] = [(tuple(whole), ())] if whole else []
     for length in range(1, len(data)):
         heads = vocabulary.ending_with(data[:length]).difference(whole)
         rest = data[length:]
