@@ -24,6 +24,9 @@ from octavo.plugin.request_params import declared_params
 from octavo.sampling_params import SamplingParams
 
 
+HOW = "  write: class Params(octavo.plugin.options.RequestParams)"
+
+
 class TiltParams(RequestParams):
     tilt: float = 0.0
 
@@ -79,13 +82,11 @@ class Shadow(RequestParams):
     [
         (
             Plain,
-            "Plain is not a RequestParams\n"
-            "  write: class Params(octavo.plugin.options.RequestParams)",
+            f"Plain is not a RequestParams\n{HOW}",
         ),
         (
             Loose,
-            "Loose must be frozen and forbid unknown keys\n"
-            "  write: class Params(octavo.plugin.options.RequestParams)",
+            f"Loose must be frozen and forbid unknown keys\n{HOW}",
         ),
         (Demanding, "tilt needs a default: most requests do not give it"),
         (Shadow, "top_p is a field of SamplingParams"),
