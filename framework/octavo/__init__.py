@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from octavo.plugin.component import Component
     from octavo.plugin.options import ComponentOptions, NoOptions
     from octavo.sampling_params import SamplingParams
+    from octavo.structured_outputs import StructuredOutputsParams
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "OctavoSpecs",
     "RequestOutput",
     "SamplingParams",
+    "StructuredOutputsParams",
     "__version__",
 ]
 
@@ -49,6 +51,7 @@ _HOME = {
     "OctavoSpecs": "octavo.hookspecs",
     "RequestOutput": "octavo.frontend.outputs",
     "SamplingParams": "octavo.sampling_params",
+    "StructuredOutputsParams": "octavo.structured_outputs",
 }
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
+from octavo.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -46,6 +47,7 @@ class SamplingParams:
     `temperature` 0 is greedy. `top_k` 0 or -1, `top_p` 1 and `min_p` 0 are off. `max_tokens`
     None means up to the context. `logits_processors` (in process only) are callables
     `f(output_ids, logits)` or `f(prompt_ids, output_ids, logits)` that return logits [vocab].
+    `structured_outputs` gives the text a form, whose end wins over `min_tokens`, `ignore_eos`.
     """
 
     n: int = 1
@@ -73,6 +75,7 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
     truncate_prompt_tokens: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
     extra_args: dict[str, Any] | None = None
     logits_processors: list[Callable[..., Any]] | None = None
 
@@ -101,6 +104,9 @@ class SamplingParams:
             "top_p", "min_p",
         ):  # fmt: skip
             _require_finite(name, getattr(self, name))
+        form = self.structured_outputs
+        is_form = form is None or isinstance(form, StructuredOutputsParams)
+        _require(is_form, "structured_outputs", form, "a StructuredOutputsParams")
 
     def _check_ranges(self) -> None:
         _require(1 <= self.n <= MAX_NUM_CHOICES, "n", self.n, f"between 1 and {MAX_NUM_CHOICES}")

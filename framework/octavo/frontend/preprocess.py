@@ -28,6 +28,7 @@ from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
+    from octavo.interfaces.grammar import GrammarSpec
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.lora import Adapters
 
@@ -66,6 +67,7 @@ class CheckedParams:
     eos_token_ids: tuple[int, ...]
     stop_token_ids: frozenset[int]
     bad_words_ids: tuple[tuple[int, ...], ...]
+    grammar: GrammarSpec | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +154,16 @@ class Preprocessor:
         if params.prompt_logprobs is not None and params.n > 1:
             others = copy.copy(params)
             others.prompt_logprobs = None
-        eos_token_ids = () if params.ignore_eos else self.eos_token_ids
+        grammar = self._grammar(params)
+        # a text of a given form has to end where there is nothing else to say
+        is_endless = params.ignore_eos and grammar is None
+        eos_token_ids = () if is_endless else self.eos_token_ids
         bad_words_ids = self._bad_words_ids(params)
         check_choice(params, eos_token_ids, bad_words_ids, self.info)
         stop_token_ids = frozenset(params.stop_token_ids or ())
-        return CheckedParams(given, params, others, eos_token_ids, stop_token_ids, bad_words_ids)
+        return CheckedParams(
+            given, params, others, eos_token_ids, stop_token_ids, bad_words_ids, grammar
+        )
 
     def default_sampling_params(self) -> SamplingParams:
         """Return the parameters of a caller who gave none: the model's own defaults."""
@@ -196,9 +203,23 @@ class Preprocessor:
             eos_token_ids=checked.eos_token_ids,
             stop_token_ids=checked.stop_token_ids,
             bad_words_ids=checked.bad_words_ids,
+            grammar=checked.grammar,
             adapters=adapter_uses(call.lora_request),
             metadata=call.metadata,
         )
+
+    def _grammar(self, params: SamplingParams) -> GrammarSpec | None:
+        """Return the form that the text is to have, if one is asked for."""
+        if params.structured_outputs is None:
+            return None
+        if not self.eos_token_ids:
+            raise RequestError(
+                "structured_outputs: this model has no token that ends a text",
+                param="structured_outputs",
+            )
+        grammar = params.structured_outputs.to_grammar()
+        whitespace = grammar.whitespace and without_surrogates(grammar.whitespace)
+        return replace(grammar, text=without_surrogates(grammar.text), whitespace=whitespace)
 
     def _bad_words_ids(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
         """Return the ids of bad words, as they start a text and as they follow a space."""

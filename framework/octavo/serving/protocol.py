@@ -32,7 +32,7 @@ _PARAMS_DEFAULTS = {
     field.name: getattr(SamplingParams(), field.name)
     for field in dataclasses.fields(SamplingParams)
 }
-_LOCAL_PARAMS = ("output_kind", "logits_processors")
+_LOCAL_PARAMS = ("output_kind", "logits_processors", "structured_outputs")
 
 
 class WireError(msgspec.Struct, array_like=True, frozen=True):
