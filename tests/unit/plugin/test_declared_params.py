@@ -23,7 +23,6 @@ from octavo.plugin.options import RequestParams
 from octavo.plugin.request_params import declared_params
 from octavo.sampling_params import SamplingParams
 
-
 HOW = "  write: class Params(octavo.plugin.options.RequestParams)"
 
 
