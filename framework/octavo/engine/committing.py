@@ -145,8 +145,8 @@ class Committer:
         """Return why the request ends with this token, if it does."""
         source = request.source
         num_output = request.num_output_tokens
-        if num_output >= source.params.min_tokens and (
-            token_id in source.eos_token_ids or token_id in source.stop_token_ids
-        ):
+        # a grammar lets an end be drawn too early only where there is nothing else to say
+        can_end = num_output >= source.params.min_tokens or source.grammar is not None
+        if can_end and (token_id in source.eos_token_ids or token_id in source.stop_token_ids):
             return "stop"
         return "length" if num_output >= request.max_tokens else None

@@ -29,7 +29,7 @@ class RowEdits:
         bias = params.logit_bias or {}
         self._bias = _ids(bias), np.fromiter(bias.values(), dtype=np.float32)
         self._ends = _ids(())
-        if params.min_tokens:
+        if params.min_tokens and spec.grammar is None:  # whose masks say when the text may end
             self._ends = _ids((*spec.eos_token_ids, *(params.stop_token_ids or ())))
         self._last_ids = _by_beginning(spec.bad_words_ids)
 

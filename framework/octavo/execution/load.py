@@ -19,6 +19,7 @@ from octavo.execution.buffers import (
     make_buffers,
 )
 from octavo.execution.cache_layout import CacheLayout
+from octavo.execution.grammars import GrammarStore
 from octavo.execution.loader import load_parameters
 from octavo.execution.measure import measure_draft_ms
 from octavo.execution.memory import KVDemand, num_blocks_for
@@ -78,7 +79,8 @@ def load_runner(
     buffers = make_buffers(architecture, capacity, own, shape.num_blocks)
     stages = tuple(config.build_all("sampler-stage").values())
     adapters = AdapterStore.of(config, architecture)
-    resources = Resources(adapters=adapters)
+    grammars = GrammarStore.of(config, path, architecture.vocab_size)
+    resources = Resources(grammars, adapters)
     runner = ModelRunner(
         architecture, buffers, stages, shape, resources=resources, proposer=drafter
     )

@@ -8,7 +8,7 @@ Knows rows and logits. Does not know models, the schedule or how the ops compute
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -70,8 +70,10 @@ class RowSampler:
 
     def custom_stages(self, start: RowStart) -> CustomStages | None:
         """Return the stages to run one by one: none, unless an active one is not native."""
-        spec = start.spec
-        active = [stage for stage in self._stages if stage.is_active(spec.params)]
+        spec, params = start.spec, start.spec.params
+        if spec.grammar is not None:
+            params = replace(params, min_tokens=0)  # its masks say when the text may end
+        active = [stage for stage in self._stages if stage.is_active(params)]
         if all(stage.is_native for stage in active):
             return None
         return CustomStages(active, self._view(spec, start.token_ids))

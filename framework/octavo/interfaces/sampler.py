@@ -106,8 +106,8 @@ class PenaltyRow:
 class SamplingInputs:
     """What one draw per row needs.
 
-    Order of work: allowed, bias, penalties, banned, then temperature, min-p, top-k, top-p (of the
-    renormalised rest), which is vLLM's order.
+    Order of work: allowed, bias, penalties, banned, masks, then temperature, min-p, top-k, top-p
+    (of the renormalised rest), which is vLLM's order.
 
     `uniforms` is the row's noise in [0, 1): a function of (seed, choice, output position,
     purpose) alone. top_k <= 0, top_p >= 1 and min_p <= 0 are off; temperature 0 is greedy.
