@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo.engine.budget import Limits, StepBudget
+from octavo.engine.drafting import ask_for_drafts
 from octavo.engine.plan import RowAdvance, RowSpec, RowStart, StepPlan
 from octavo.engine.policy_guard import PolicyGuard
 from octavo.engine.queues import OrderedQueue
@@ -107,19 +108,9 @@ class SchedulingCore:
         plan, released = step.plan, self._released
         plan.ends, plan.pauses, plan.drops = released.ends, released.pauses, released.drops
         self._released = StepPlan(0)
-        self._ask_for_drafts(step)
+        ask_for_drafts(step, self.speculator, self.allocator, len(self.running))
         self._num_steps += 1
         return step
-
-    def _ask_for_drafts(self, step: ScheduledStep) -> None:
-        """Say how many drafts the executor may make behind each token of this step."""
-        num_running = len(self.running)
-        for request, advance in zip(step.requests, step.plan.advances, strict=True):
-            if advance.is_sampling:
-                wanted = self.speculator.num_wanted(request, num_running)
-                if wanted:
-                    most = request.max_tokens - request.num_output_tokens - 2
-                    advance.num_drafts_wanted = max(0, min(wanted, most))
 
     def _look(self, now_s: float) -> None:
         view, counts = self.view, self.allocator.counts()

@@ -40,6 +40,11 @@ class Speculator:
         """Return whether anybody proposes drafts (a grammar's forced tokens apart)."""
         return self._max_drafts > 0
 
+    @property
+    def is_executors(self) -> bool:
+        """Return whether the executor's own proposer makes the drafts."""
+        return self._proposer is None and self.is_active
+
     def drafts(self, request: Request, room: int, num_running: int) -> tuple[int, ...]:
         """Return drafts for a request that is about to decode, at most `room`."""
         if request.drafts:
@@ -70,9 +75,7 @@ class Speculator:
         """Return how many drafts the executor may propose after this step."""
         if request.source.grammar is not None:
             return MAX_FORCED
-        if self._proposer is not None or self._max_drafts == 0:
-            return 0
-        return self.num_worthwhile(request, num_running)
+        return self.num_worthwhile(request, num_running) if self.is_executors else 0
 
     def num_worthwhile(self, request: Request, num_running: int) -> int:
         """Return the number of drafts that yields most tokens for the time of a step.
