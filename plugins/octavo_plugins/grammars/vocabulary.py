@@ -32,12 +32,11 @@ class Vocabulary:
         self.eos_token_id = size
         self.bos_token_id = None
         self.special_token_ids = [size]
-        self.is_tokenizer_wrapper = True
         self._tokenizer = tokenizer
-        self._library = llguidance.LLTokenizer(self)
+        self._library = llguidance.LLTokenizer(llguidance.TokenizerWrapper(self))
 
     def __call__(self, text: str) -> list[int]:
-        """Return the tokens of a text: llguidance asks when it turns forced bytes into tokens."""
+        """Return the tokens of a text, which llguidance asks for; it finds out that bytes fail."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     @property

@@ -55,7 +55,7 @@ def test_strict_servers_take_fields_that_clients_send_by_habit():
     assert decoded.headers == {"X-Octavo-Ignored-Fields": "store"}
 
 
-@pytest.mark.parametrize("name", ["guided_choice", "tools", "suffix", "chat_template"])
+@pytest.mark.parametrize("name", ["structural_tag", "tools", "suffix", "chat_template"])
 def test_B03_known_fields_that_are_not_supported_are_refused(name):
     error = refusal(b'{"prompt":"a","%s":["up","down"]}' % name.encode())
 

@@ -77,6 +77,14 @@ class GenerationBody(msgspec.Struct, kw_only=True):
     request_id: str | None = None
     cache_salt: str | None = None
     vllm_xargs: dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_json_object: bool | None = None
+    guided_whitespace_pattern: str | None = None
     user: str | None = None
     session_id: str | None = None
 
@@ -115,9 +123,7 @@ class CompletionBody(GenerationBody, kw_only=True):
 #: fields that are known and refused, unless they hold one of the values that ask for nothing
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "tools": (), "tool_choice": ("none",), "functions": (), "function_call": ("none",),
-    "response_format": ({"type": "text"},), "structured_outputs": (), "structural_tag": (),
-    "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
-    "guided_decoding_backend": (), "guided_whitespace_pattern": (),
+    "structural_tag": (), "guided_decoding_backend": ("auto", "guidance"),
     "use_beam_search": (False,), "length_penalty": (1,), "early_stopping": (False,),
     "suffix": ("",), "prompt_embeds": (), "logprob_token_ids": ([],),
     "thinking_token_budget": (), "repetition_detection": (), "watermarking": (False,),

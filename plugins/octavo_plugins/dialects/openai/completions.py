@@ -20,7 +20,13 @@ from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.bodies import CompletionBody, decode_body
 from octavo_plugins.dialects.openai.calls import Identities, UsageCounter, guarded
 from octavo_plugins.dialects.openai.completion_choices import ChoiceWriter
-from octavo_plugins.dialects.openai.params import call_metadata, completion_params, with_salt
+from octavo_plugins.dialects.openai.forms import form_names
+from octavo_plugins.dialects.openai.params import (
+    call_metadata,
+    completion_params,
+    renamed,
+    with_salt,
+)
 from octavo_plugins.dialects.openai.replies import json_reply
 
 if TYPE_CHECKING:
@@ -80,7 +86,8 @@ async def _start(body: CompletionBody, model: ServedModel, identity: Identity) -
         for index, prompt in enumerate(split_prompts(body.prompt))
     ]
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
-    return await start_generation(model, calls, kind)
+    with renamed(form_names(body)):
+        return await start_generation(model, calls, kind)
 
 
 def split_prompts(prompt: str | list[Any]) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
+from octavo_plugins.dialects.openai.forms import form_names, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,7 +98,7 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
 
 def chat_names(body: ChatBody) -> dict[str, str]:
     """Return how the front end's names of parameters are called in a chat."""
-    return {"prompt": "messages", "logprobs": "top_logprobs"} | _limit_name(body)
+    return {"prompt": "messages", "logprobs": "top_logprobs"} | _limit_name(body) | form_names(body)
 
 
 def _limit_name(body: ChatBody) -> dict[str, str]:
@@ -121,6 +122,7 @@ def _params(
         max_tokens=max_tokens,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        structured_outputs=form_of(body),
         extra_args=body.vllm_xargs,
     )
 
