@@ -75,7 +75,7 @@ def test_the_order_of_properties_is_the_callers():
     ("fields", "param", "message"),
     [
         ({"response_format": {}}, "response_format", "type must be one of text, json_object"),
-        ({"response_format": {"type": "json_shema"}}, "response_format", "did you mean 'json_schema'"),
+        ({"response_format": {"type": "json_shema"}}, "response_format", "did you mean 'json_s"),
         ({"response_format": {"type": "structural_tag"}}, "response_format", "must be one of"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "must be an object"),
         (
