@@ -53,20 +53,25 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
     except BaseException:
         executor.close()
         raise
-    max_logprobs = settings.max_logprobs if settings.max_logprobs >= 0 else facts.vocab_size
-    info = EngineInfo(
-        facts.vocab_size,
-        facts.max_model_len,
-        allocator.capacity_tokens,
-        max_logprobs,
-        settings.max_num_queued_reqs,
-        facts.weight_bytes,
-        facts.num_multiplied_weights,
-    )
+    info = _info(config, facts, allocator.capacity_tokens)
     clock = executor.clock()
     if clock is None:
         return Engine(core, executor, info, depth=settings.depth)
     return Engine(core, executor, info, depth=settings.depth, clock=clock, sleep=clock.sleep)
+
+
+def _info(config: ResolvedConfig, facts: ExecutorFacts, capacity_tokens: int) -> EngineInfo:
+    """Return what the front end must know."""
+    settings = config.engine
+    return EngineInfo(
+        facts.vocab_size,
+        facts.max_model_len,
+        capacity_tokens,
+        settings.max_logprobs if settings.max_logprobs >= 0 else facts.vocab_size,
+        settings.max_num_queued_reqs,
+        facts.weight_bytes,
+        facts.num_multiplied_weights,
+    )
 
 
 def _speculator(config: ResolvedConfig, facts: ExecutorFacts) -> Speculator:
