@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.flags import add_config_arguments, resolve_arguments
@@ -26,9 +27,10 @@ ACTIONS = {
     "latency": "prefill and decode rates by number of sequences",
     "throughput": "a workload of many requests at once",
     "overhead": "what the engine costs beside the model, in microseconds a step",
+    "costs": "what steps cost here, as a table for the executor 'simulated'",
     "kv-waste": "the share of allocated KV slots that hold nothing, by allocator",
 }
-_OF_MODEL = ("latency", "throughput")
+_OF_MODEL = ("latency", "throughput", "costs")
 #: peers are measured without it, so that equal prompts do not help
 _NO_CACHE = {"enable_prefix_caching": False}
 
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sharegpt-like", action="store_true", help="throughput: lengths with means 161 and 338"
     )
+    parser.add_argument("--output", metavar="FILE", type=Path, help="where costs are written")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_config_arguments(parser)
 
@@ -58,9 +61,11 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
     overrides: dict[str, Any] = dict(_NO_CACHE) if args.action in _OF_MODEL else {}
-    if args.action == "latency":
+    if args.action in {"latency", "costs"}:
         # steps are not bounded in time: nobody reads these tokens one by one
-        overrides |= {"max_num_seqs": max(_sizes(args)), "max_step_ms": None}
+        overrides["max_step_ms"] = None
+    if args.action == "latency":
+        overrides["max_num_seqs"] = max(_sizes(args))
     report: dict[str, Any] = _MEASURES[args.action](args, resolve_arguments(args, **overrides))
     if args.json:
         print(json.dumps(report, indent=2))
@@ -181,9 +186,35 @@ def _latency_row(row: LatencyRow, facts: EngineInfo, limits: Roofline) -> dict[s
     }
 
 
+def _costs(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
+    from octavo.bench.costs import CostMeter
+    from octavo.local_model import open_model
+
+    engine = open_model(config).engine
+    try:
+        measured = CostMeter(engine).measure()
+    finally:
+        engine.close()
+    table = replace(measured, machine=_machine(config), model=config.model.name)
+    if args.output is not None:
+        table.write(args.output)
+    rows = [(f"{tokens} tokens of one", step_ms) for tokens, step_ms in table.costs.points]
+    rows += [
+        ("each sequence more", table.per_sequence_ms),
+        ("each token after 1000", 1000 * table.costs.per_context_ms),
+    ]
+    return {
+        "machine": dict(table.machine),
+        "model": table.model,
+        "title": "what steps cost",
+        "rows": [{"step": step, "ms": round(step_ms, 3)} for step, step_ms in rows],
+    }
+
+
 _MEASURES = {
     "latency": _latency,
     "throughput": _throughput,
+    "costs": _costs,
     "overhead": _overhead,
     "kv-waste": _kv_waste,
 }

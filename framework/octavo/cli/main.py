@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "chat": "talk to a model in the terminal",
         "complete": "continue a prompt and print what comes",
         "bench": "measure latency and throughput against this machine's limits",
+        "simulate": "play a workload in virtual time, without a model",
         "plugins": "list components, show one, or say why one is not there",
         "explain": "show every setting and choice, and where each comes from",
         "collect-env": "print what a bug report should say about this machine",

@@ -17,7 +17,7 @@ class Plugin(OctavoSpecs):
     """Declares the stock executors."""
 
     def octavo_executors(self) -> Iterator[Component[Executor]]:
-        """Yield inline and ranks."""
+        """Yield inline, ranks and simulated."""
         yield Component(
             name="inline",
             target="octavo_plugins.executors.inline:InlineExecutor",
@@ -29,6 +29,13 @@ class Plugin(OctavoSpecs):
             target="octavo_plugins.executors.ranks:RanksExecutor",
             summary="tensor parallel: split between processes of this machine",
             why_not="octavo_plugins.executors.choices:ranks_why_not",
+        )
+        yield Component(
+            name="simulated",
+            target="octavo_plugins.executors.simulated:SimulatedExecutor",
+            options="octavo_plugins.executors.simulated:SimulatedOptions",
+            summary="no model: steps take what a table says, in virtual time",
+            why_not="octavo_plugins.executors.choices:simulated_why_not",
         )
 
 

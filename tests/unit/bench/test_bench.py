@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from byte_models import LLAMA, save_byte_model
 from octavo.bench.offline import PromptMaker
 from octavo.bench.overhead import kv_waste, time_overhead
 from octavo.cli.main import main
 from octavo.config.resolve import resolve
+from octavo.execution.cost_table import CostTable
 
 
 def test_paged_kv_wastes_less_than_a_fortieth_on_sharegpt_like_lengths() -> None:
@@ -54,3 +56,20 @@ def test_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> N
 def test_bad_sizes(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_costs_are_measured_through_the_engine_and_written_as_a_table(tmp_path, capsys) -> None:
+    model = save_byte_model(LLAMA, tmp_path)
+    table = tmp_path / "costs.json"
+    words = ["--max-num-batched-tokens", "64", "--max-num-seqs", "4", "--threads", "1"]
+    assert main(["bench", "costs", model, *words, "--output", str(table), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    steps = [row["step"] for row in report["rows"]]
+    assert steps[:2] == ["1 tokens of one", "8 tokens of one"]
+    assert steps[-3:] == ["64 tokens of one", "each sequence more", "each token after 1000"]
+    costs = CostTable.read(table)
+    times = [ms for _, ms in costs.costs.points]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert costs.model == model
+    assert costs.machine["cpu"]

@@ -23,6 +23,7 @@ def test_help_lists_every_command(capsys):
         "chat",
         "complete",
         "bench",
+        "simulate",
         "plugins",
         "explain",
         "collect-env",
@@ -47,7 +48,7 @@ def test_an_unknown_command_is_an_error(capsys):
     assert captured.err == (
         "error: unknown command 'srve'\n"
         "  did you mean 'serve'?\n"
-        "  commands: serve, chat, complete, bench, plugins, explain, collect-env\n"
+        "  commands: serve, chat, complete, bench, simulate, plugins, explain, collect-env\n"
     )
 
 

@@ -1,0 +1,105 @@
+"""What steps cost on some machine, as a file: measured there once, and replayed anywhere.
+
+    {"model": "smollm2", "points": [[1, 12.5], [16, 30.1], [128, 90.0]],
+     "per_context_ms": 0.0005, "per_sequence_ms": 0.1, "machine": {"cpu": "..."}}
+
+Knows numbers and JSON. Does not know how they were measured, nor models.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import ConfigError
+from octavo.interfaces.executor import StepCosts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from octavo.engine.plan import StepPlan
+
+_KEYS = ("points", "per_context_ms", "per_sequence_ms", "machine", "model")
+_MIN_POINTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """The costs of steps of one sequence, and what each further sequence of a step adds.
+
+    `machine` and `model` say where the numbers come from, for people.
+    """
+
+    costs: StepCosts
+    per_sequence_ms: float = 0.0
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+
+    def predict_ms(self, plan: StepPlan) -> float:
+        """Return what a step takes."""
+        advances = plan.advances
+        pairs = sum(advance.num_tokens * advance.start for advance in advances)
+        more_ms = self.per_sequence_ms * max(0, len(advances) - 1)
+        return self.costs.predict_ms(plan.num_tokens, pairs) + more_ms
+
+    def write(self, path: Path) -> None:
+        """Write the table. Raises ConfigError when the file cannot be written."""
+        values = {
+            "model": self.model,
+            "points": self.costs.points,
+            "per_context_ms": self.costs.per_context_ms,
+            "per_sequence_ms": self.per_sequence_ms,
+            "machine": dict(self.machine),
+        }
+        try:
+            path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write the cost table '{path}'", str(error)) from error
+
+    @classmethod
+    def read(cls, path: Path) -> CostTable:
+        """Read a table. Raises ConfigError that says what is wrong with the file."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return cls._of(values)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the cost table '{path}'",
+                str(error),
+                "write one with: octavo bench costs MODEL --output FILE",
+            ) from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigError(
+                f"'{path}' is no cost table",
+                f"{type(error).__name__}: {error}",
+                "write one with: octavo bench costs MODEL --output FILE",
+            ) from error
+
+    @classmethod
+    def _of(cls, values: Any) -> CostTable:
+        if not isinstance(values, dict):
+            raise TypeError("it holds no table of settings")
+        unknown = sorted(set(values) - set(_KEYS))
+        if unknown:
+            raise ValueError(f"unknown keys {', '.join(unknown)}; known: {', '.join(_KEYS)}")
+        points = tuple((int(tokens), _number(ms)) for tokens, ms in values["points"])
+        if len(points) < _MIN_POINTS or list(points) != sorted(points):
+            raise ValueError("points must be two or more pairs [tokens, ms] that rise")
+        if len(dict(points)) < len(points):
+            raise ValueError("points must be of different numbers of tokens")
+        return cls(
+            StepCosts(points, _number(values.get("per_context_ms", 0.0))),
+            _number(values.get("per_sequence_ms", 0.0)),
+            values.get("machine") or {},
+            values.get("model"),
+        )
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{value!r} is no number of milliseconds")
+    return number
