@@ -1,6 +1,6 @@
 """`octavo plugins`: list what is there, show one component, say why something is not there.
 
-Reads declarations only: no component is imported, except an options model to show its fields.
+Reads declarations only: no component is imported, except its models to show their fields.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from octavo.config.flags import add_config_arguments, flags_of
 from octavo.config.resolve import catalogue_for, resolve
 from octavo.config.schema import EngineConfig, ModelConfig
 from octavo.errors import ConfigError, PluginError, UnknownComponentError, did_you_mean
-from octavo.plugin.build import load_options
+from octavo.plugin.build import load_options, load_params
 from octavo.plugin.kinds import KINDS
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pydantic import BaseModel
+
     from octavo.plugin.catalogue import Catalogue, Entry
     from octavo.plugin.discovery import PluginRecord
 
 ACTIONS = {
     "list": "every component, and the state of every plugin",
-    "info": "one component: who provides it, its target, its options",
+    "info": "one component: who provides it, its target, its options and parameters",
     "why": "why a component or a plugin is there or not, and how `auto` chooses",
 }
 
@@ -96,11 +98,9 @@ def _plugin_lines(catalogue: Catalogue) -> Iterator[str]:
 def _info(catalogue: Catalogue, name: str, *, as_json: bool) -> int:
     found = _find(catalogue, name)
     if as_json:
-        data = [
-            {**_component_data(entry), "options-schema": load_options(entry).model_json_schema()}
-            for entry in found
-        ]
-        print(json.dumps(data, indent=2))
+        print(
+            json.dumps([{**_component_data(entry), **_schemas(entry)} for entry in found], indent=2)
+        )
         return 0
     print("\n\n".join("\n".join(_describe(entry)) for entry in found))
     return 0
@@ -117,16 +117,28 @@ def _describe(entry: Entry) -> Iterator[str]:
         ("replaces", component.replaces or ""),
     ]
     yield from (f"  {row}" for row in columns([fact for fact in facts if fact[1]]))
-    model = load_options(entry)
-    if not model.model_fields:
-        yield "  no options"
-        return
-    yield "  options"
+    options, params = load_options(entry), load_params(entry)
+    yield "  options" if options.model_fields else "  no options"
+    yield from (f"    {row}" for row in _rows_of(options))
+    if params is not None:
+        yield "  parameters of a request"
+        yield from (f"    {row}" for row in _rows_of(params))
+
+
+def _rows_of(model: type[BaseModel]) -> list[str]:
     rows = []
     for key, field in model.model_fields.items():
-        default = "required" if field.is_required() else f"default {field.default}"
+        default = "required" if field.is_required() else f"default {field.default!r}"
         rows.append((f"{field.alias or key}", default, field.description or ""))
-    yield from (f"    {row}" for row in columns(rows))
+    return columns(rows)
+
+
+def _schemas(entry: Entry) -> dict[str, Any]:
+    params = load_params(entry)
+    return {
+        "options-schema": load_options(entry).model_json_schema(),
+        "params-schema": None if params is None else params.model_json_schema(),
+    }
 
 
 def _why(catalogue: Catalogue, args: argparse.Namespace) -> int:
@@ -204,6 +216,7 @@ def _component_data(entry: Entry) -> dict[str, Any]:
         "provider": entry.provider,
         "target": entry.target,
         "options": entry.options_target,
+        "params": entry.params_target,
         "summary": component.summary,
         "offers": sorted(component.offers),
         "requires": list(component.requires),

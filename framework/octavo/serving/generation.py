@@ -208,7 +208,7 @@ def _log(calls: Sequence[PreparedCall], max_chars: int) -> None:
         fields = {
             "call": call.request_id,
             "tokens": len(call.prompt_token_ids),
-            "params": changed_params(call.params),
+            "params": changed_params(call.checked.given),
             "prompt": "(ids)" if call.prompt is None else shorten(call.prompt, max_chars),
         }
         _logger.info("generate", extra={"fields": fields})

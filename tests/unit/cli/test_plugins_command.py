@@ -83,6 +83,7 @@ def test_list_as_json(sites, run):
         "options": "octavo_good_impl:SteadyOptions",
         "summary": "for tests",
         "offers": [],
+        "params": None,
         "requires": [],
         "replaces": None,
         "api": 1,
@@ -125,6 +126,19 @@ def test_info_as_json_has_the_schema_of_the_options(sites, run):
     (data,) = json.loads(out)
     assert set(data["options-schema"]["properties"]) == {"ageing-s", "is-fair"}
     assert data["options-schema"]["additionalProperties"] is False
+
+
+def test_info_shows_what_single_requests_may_set(sites, run):
+    code, out, _ = run("info", "xtc")
+    _, json_out, _ = run("info", "xtc", "--json")
+
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[3:5] == ["  no options", "  parameters of a request"]
+    assert [line.split()[0] for line in lines[5:]] == ["xtc_probability", "xtc_threshold"]
+    (data,) = json.loads(json_out)
+    assert data["params"] == "octavo_plugins.samplers.parameters:XtcParams"
+    assert set(data["params-schema"]["properties"]) == {"xtc_probability", "xtc_threshold"}
 
 
 def test_info_of_a_name_that_two_kinds_have(sites, run):
