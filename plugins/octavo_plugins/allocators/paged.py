@@ -38,6 +38,7 @@ class PagedAllocator(Allocator):
         self._hasher = hasher
         self._eviction = context.eviction
         self._reaches = [group.reach for group in context.groups]
+        self._full = [group for group, reach in enumerate(self._reaches) if reach is None]
         self._total = context.num_blocks - 1  # block 0 is the null block
         self._free = list(range(self._total, 0, -1))  # a stack: low ids first
         self._references = [0] * context.num_blocks
@@ -58,29 +59,30 @@ class PagedAllocator(Allocator):
         return BlockCounts(free, self._total - free - cached, cached, self._total)
 
     def match(self, table: BlockTable, token_ids: Sequence[int]) -> int:
-        """Walk the full blocks as far as any group has them, then back to where all can go on.
+        """Walk the full blocks, one token short of the end (A8), to the last where all can go on.
 
-        Stops one token short of the end (A8).
+        A window or a state may do without what lies far back, and still lack what lies before a
+        longer prefix, so that the walk goes past gaps where no group needs every block.
         """
         table.keys = []
         if not self.context.enable_prefix_caching:
             return 0
-        size, parent = self.block_size, None
-        found: list[list[int]] = []
+        size, parent, num_hits = self.block_size, None, 0
+        runs = [0] * len(self._reaches)  # how many blocks each group has on end, up to the last
         for start in range(0, len(token_ids) - size, size):
             key = self._key(parent, token_ids[start : start + size], table)
             blocks = self._blocks_of.get(key)
             if blocks is None:
-                if None in self._reaches:
-                    break  # a group that needs all of them cannot go on
-                parent, blocks = key, [0] * len(self._reaches)
+                parent, runs = key, [0] * len(runs)
             else:
                 parent = self._canonical(key, blocks)  # one object: chains then meet at once
+                runs = [run + 1 if one else 0 for run, one in zip(runs, blocks, strict=True)]
             table.keys.append(parent)
-            found.append(blocks)
-        num_hits = len(found)
-        while num_hits and not self._can_go_on(found, num_hits):
-            num_hits -= 1
+            num_blocks = len(table.keys)
+            if any(runs[group] < num_blocks for group in self._full):
+                break
+            if self._can_go_on(runs, num_blocks):
+                num_hits = num_blocks
         del table.keys[num_hits:]
         return num_hits * size
 
@@ -88,11 +90,12 @@ class PagedAllocator(Allocator):
         name = self._name_of[next(block_id for block_id in blocks if block_id)]
         return key if name is None else name[0]
 
-    def _can_go_on(self, found: list[list[int]], num_blocks: int) -> bool:
+    def _can_go_on(self, runs: list[int], num_blocks: int) -> bool:
+        """Return whether every group has what a token after so many blocks can read."""
+        num_tokens = num_blocks * self.block_size
         return all(
-            found[index][group]
-            for group, reach in enumerate(self._reaches)
-            for index in range(self._first_needed(reach, num_blocks * self.block_size), num_blocks)
+            run >= num_blocks - self._first_needed(reach, num_tokens)
+            for reach, run in zip(self._reaches, runs, strict=True)
         )
 
     def _first_needed(self, reach: int | None, num_tokens: int) -> int:
@@ -187,10 +190,10 @@ class PagedAllocator(Allocator):
     def truncate(self, table: BlockTable, num_tokens: int) -> None:
         """Release the blocks that hold nothing of the first `num_tokens`, last first."""
         num_keep = -(-num_tokens // self.block_size)
-        for group, ids in enumerate(table.groups):
-            while len(ids) > num_keep:
+        while table.num_blocks > num_keep:
+            for ids in table.groups:  # together: a block of one group is worth little alone
                 self._release(ids.pop())
-            table.num_trimmed[group] = min(table.num_trimmed[group], len(ids))
+        table.num_trimmed = [min(num, table.num_blocks) for num in table.num_trimmed]
         table.num_hashed_blocks = min(table.num_hashed_blocks, num_tokens // self.block_size)
         del table.keys[table.num_hashed_blocks :]
 
