@@ -203,6 +203,7 @@ def runner_shape(
         settings.block_size,
         max_model_len,
         settings.max_num_seqs,
+        len(layout.groups),
     )
     num_blocks = num_blocks_for(
         demand,
@@ -212,7 +213,7 @@ def runner_shape(
     )
     if collective is not None:
         num_blocks = _least(num_blocks, collective)
-    capacity_tokens = (num_blocks - 1) * settings.block_size
+    capacity_tokens = (num_blocks - 1) // len(layout.groups) * settings.block_size
     if capacity_tokens < max_model_len:
         logger.warning(
             "the KV cache holds %d tokens, less than the context of %d: "

@@ -17,12 +17,16 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class KVDemand:
-    """What the cache is to hold. Lengths in tokens, `bytes_per_block` over all layers."""
+    """What the cache is to hold. Lengths in tokens, `bytes_per_block` over all layers.
+
+    Each sequence has `num_groups` tables of blocks.
+    """
 
     bytes_per_block: int
     block_size: int
     max_model_len: int
     max_num_seqs: int
+    num_groups: int = 1
 
 
 def num_blocks_for(
@@ -40,7 +44,8 @@ def num_blocks_for(
         budget = wanted_bytes
         if budget is None:
             budget = min(DEFAULT_MAX_BYTES, int(available_bytes * DEFAULT_SHARE))
-        most = demand.max_num_seqs * -(-demand.max_model_len // demand.block_size)
+        per_table = -(-demand.max_model_len // demand.block_size)
+        most = demand.max_num_seqs * demand.num_groups * per_table
         num_blocks = min(most, budget // demand.bytes_per_block)
     needed = (num_blocks + 1) * demand.bytes_per_block
     if num_blocks < 1 or needed > available_bytes:
