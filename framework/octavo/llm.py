@@ -99,8 +99,8 @@ class LLM:
 
         Raises RequestError, a ValueError that names the index of a bad prompt, before anything
         runs. A prompt that fails while it runs has `finish_reason` "error" and says why in
-        `outputs[i].error`; the others are good. Ctrl-C raises KeyboardInterrupt, and the LLM
-        stays usable.
+        `outputs[i].outputs[0].error`; the others are good. Ctrl-C raises KeyboardInterrupt, and
+        the LLM stays usable.
         """
         is_one = is_single_prompt(prompts) or not hasattr(prompts, "__len__")
         many: Sequence[Any] = [prompts] if is_one else prompts  # type: ignore[assignment]
