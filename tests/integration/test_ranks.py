@@ -15,10 +15,11 @@ import pytest
 
 import tiny_models
 from byte_models import LLAMA, random_prompt, save_byte_model
-from octavo import LLM, SamplingParams
+from octavo import LLM, LoRARequest, SamplingParams, StructuredOutputsParams
 from octavo.config.resolve import resolve
 from octavo.errors import ConfigError, EngineDeadError, ModelLoadError
 from octavo_plugins.executors.ranks import RanksExecutor
+from peft_folders import Lora, write_adapter
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 SIZES = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "max_model_len": 256, "max_logprobs": -1}
@@ -112,11 +113,48 @@ def test_processors_fail_their_own_request_and_no_other(whole, split):
     assert again.outputs[0].token_ids == expected.outputs[0].token_ids
 
 
-def test_tokens_do_not_depend_on_planning_ahead(path, whole):
-    prompts = [random_prompt(7, 1), random_prompt(90, 2)]
-    with LLM(path, tensor_parallel_size=2, depth=1, **SMALL) as llm:
-        ours = run(llm, prompts, GREEDY)
-    for one, other in zip(ours, run(whole, prompts, GREEDY), strict=True):
+def test_tokens_depend_neither_on_planning_ahead_nor_on_drafts(path, whole):
+    prompts, params = (
+        [random_prompt(7, 1), random_prompt(9, 2) * 3],
+        replace(GREEDY, max_tokens=180),
+    )
+    drafting = {"method": "ngram", "num_speculative_tokens": 3}
+    with LLM(path, tensor_parallel_size=2, depth=1, speculative_config=drafting, **SMALL) as llm:
+        ours = run(llm, prompts, params)
+        assert llm.get_metrics().draft_tokens > 0
+    for one, other in zip(ours, run(whole, prompts, params), strict=True):
+        assert one.outputs[0].token_ids == other.outputs[0].token_ids
+
+
+def test_adapters_are_shared_out_and_give_the_text_of_one_rank(whole, split, tmp_path):
+    weights = tiny_models.reference_model(LLAMA).state_dict()
+    adapter = LoRARequest("a", 1, str(write_adapter(tmp_path / "a", weights, Lora(seed=1))))
+    prompts, params = [random_prompt(9, 1), random_prompt(9, 1)], replace(GREEDY, logprobs=5)
+    wanted = [adapter, None]
+    ours = split.generate(prompts, params, use_tqdm=False, lora_request=wanted)
+    theirs = whole.generate(prompts, params, use_tqdm=False, lora_request=wanted)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.outputs[0].token_ids == other.outputs[0].token_ids
+        assert_same_scores(one.outputs[0].logprobs, other.outputs[0].logprobs)
+    assert ours[0].outputs[0].token_ids != ours[1].outputs[0].token_ids
+
+
+def test_what_no_rank_can_load_is_the_error_of_its_request(split, tmp_path):
+    absent = LoRARequest("b", 2, str(tmp_path / "nothing"))
+    prompts, wanted = [random_prompt(4, 1)] * 2, [absent, None]
+    refused, good = split.generate(prompts, GREEDY, use_tqdm=False, lora_request=wanted)
+    assert refused.outputs[0].finish_reason == "error"
+    assert str(tmp_path / "nothing") in refused.outputs[0].error
+    assert len(good.outputs[0].token_ids) == 24
+
+
+def test_grammars_are_followed_by_all_ranks(whole, split):
+    form = StructuredOutputsParams(choice=["split between ranks", "all in one"])
+    params = replace(GREEDY, structured_outputs=form, max_tokens=40)
+    prompts = [random_prompt(5, 1), random_prompt(6, 2)]
+    ours, theirs = run(split, prompts, [params, GREEDY]), run(whole, prompts, [params, GREEDY])
+    assert ours[0].outputs[0].text in form.choice
+    for one, other in zip(ours, theirs, strict=True):
         assert one.outputs[0].token_ids == other.outputs[0].token_ids
 
 

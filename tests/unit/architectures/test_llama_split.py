@@ -28,6 +28,8 @@ CASES = [
     ("Qwen3-full", 2),
     ("Qwen3-biases", 2),
     ("SmolLM3-list", 2),
+    ("Gemma3-pattern", 2),
+    ("Gemma2-capped", 2),
     ("Gemma3-untied", 2),
     ("Gemma2-capped", 2),
 ]
