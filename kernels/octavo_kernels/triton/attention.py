@@ -20,7 +20,7 @@ from octavo_kernels.triton.arguments import (
     rows_of,
 )
 from octavo_kernels.triton.attention_plan import NO_WINDOW, PROGRAMS_PER_PROCESSOR, Tiles
-from octavo_kernels.triton.devices import check_place, load_kernels
+from octavo_kernels.triton.devices import kernels_for
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,8 +52,7 @@ def paged_attention(
     As `octavo_kernels.reference.attention.paged_attention`, in float32, float16 or bfloat16; sums
     are in float32. The bits of a query's result depend on its sequence and on `tiles` alone.
     """
-    check_place(q)
-    kernels = load_kernels("attention_kernels")
+    kernels = kernels_for(q, "attention_kernels")
     shape = _shape(q, cache, params, tiles)
     window = NO_WINDOW if params.window is None else params.window
     used = Tiles(shape.rows, shape.keys, shape.piece)
@@ -77,8 +76,7 @@ def write_kv(cache: KVCache, k: Tensor, v: Tensor, slots: Tensor) -> None:
     """Store k, v [n, kv_heads, head_dim] (strided views are fine) at slots [n], int64, distinct."""
     if not len(slots):
         return
-    check_place(k)
-    kernels = load_kernels("attention_kernels")
+    kernels = kernels_for(k, "attention_kernels")
     heads, dim = k.shape[1:]
     shape = RowShape(dim, power_of_two(heads * dim), heads)
     paged = PagedKeys(cache.k, cache.v, slots, 0)

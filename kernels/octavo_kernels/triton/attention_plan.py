@@ -104,15 +104,15 @@ class TritonPlan:
         end_piece = (position + count - 1) // piece + 1
         pieces = end_piece - first_piece
         share = max(1, -(-int(pieces.sum()) * kv_heads // self.num_programs))
-        is_shared = pieces > share
+        each = -(-pieces // -(-pieces // share))  # pieces of a program, evenly
+        is_shared = pieces > each
         parts = np.where(is_shared, pieces * count, 0)
-        base = np.where(is_shared, np.cumsum(parts) - parts, -1)
-        tile, place = _spread(np.where(is_shared, -(-pieces // share), 1))
-        start = first_piece[tile] + place * share
-        end = np.where(is_shared[tile], np.minimum(start + share, end_piece[tile]), end_piece[tile])
-        bases = np.where(
-            is_shared[tile], base[tile] + (start - first_piece[tile]) * count[tile], -1
-        )
+        base = np.cumsum(parts) - parts
+        tile, place = _spread(-(-pieces // each))
+        start = first_piece[tile] + place * each[tile]
+        end = np.minimum(start + each[tile], end_piece[tile])
+        own = base[tile] + place * each[tile] * count[tile]
+        bases = np.where(is_shared[tile], own, -1)
         columns = (token[tile], count[tile], position[tile], sequence[tile], start, end, bases)
         # the longest first, so that none is still at work when the others are done
         order = np.argsort(start - end, kind="stable")

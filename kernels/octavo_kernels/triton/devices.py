@@ -8,7 +8,6 @@ neither Triton nor torch.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import os
@@ -66,18 +65,16 @@ def device_name() -> str:
     return "cpu" if is_interpreted() else "cuda"
 
 
-@functools.cache
-def load_kernels(name: str) -> ModuleType:
-    """Import `octavo_kernels.triton.<name>`. Raises TritonUnavailableError without Triton."""
+def kernels_for(x: Tensor, name: str) -> ModuleType:
+    """Return `octavo_kernels.triton.<name>`, whose kernels are to work on x.
+
+    Raises TritonUnavailableError without Triton, and where kernels cannot reach x.
+    """
     if not is_installed():
-        raise TritonUnavailableError(f"the Triton kernels '{name}' need triton: pip install triton")
-    return importlib.import_module(f"octavo_kernels.triton.{name}")
-
-
-def check_place(x: Tensor) -> None:
-    """Raise TritonUnavailableError where kernels that read this tensor cannot run."""
+        raise TritonUnavailableError("a Triton kernel was asked for, and triton is not installed")
     if x.device.type == "cpu" and not is_interpreted():
         raise TritonUnavailableError(
             "Triton kernels work on tensors of a GPU in this process, and were handed one in main"
             f" memory; {HOW_TO_INTERPRET}"
         )
+    return importlib.import_module(f"octavo_kernels.triton.{name}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from octavo_kernels.triton.arguments import RotaryShape, RowShape, power_of_two, rows_of
-from octavo_kernels.triton.devices import check_place, load_kernels
+from octavo_kernels.triton.devices import kernels_for
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,10 +28,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
     """
     if not x.numel():
         return
-    check_place(x)
     heads = x.shape[1] if x.dim() > 2 else 1  # noqa: PLR2004 - heads or none
     shape = RowShape(x.shape[-1], power_of_two(x.shape[-1]), heads)
-    kernels = load_kernels("layer_kernels")
+    kernels = kernels_for(x, "layer_kernels")
     kernels.rms_norm[len(x), heads](rows_of(out), rows_of(x), weight, eps, shape, **_OPTIONS)
 
 
@@ -39,9 +38,8 @@ def add_rms_norm(residual: Tensor, delta: Tensor, weight: Tensor, eps: float, ou
     """Add delta to residual (in place), then out = rms_norm(residual).  All [n, d]."""
     if not len(residual):
         return
-    check_place(residual)
     shape = RowShape(residual.shape[-1], power_of_two(residual.shape[-1]))
-    kernels = load_kernels("layer_kernels")
+    kernels = kernels_for(residual, "layer_kernels")
     kernels.add_rms_norm[(len(residual),)](
         rows_of(out), rows_of(residual), rows_of(delta), weight, eps, shape, **_OPTIONS
     )
@@ -55,13 +53,12 @@ def rotate(q: Tensor, k: Tensor, table: Tensor, positions: Tensor) -> None:
     """
     if not len(q):
         return
-    check_place(q)
     half = table.shape[-1]
     heads, kv_heads = q.shape[1], k.shape[1]
     shape = RotaryShape(
         heads, kv_heads, half, power_of_two(heads), power_of_two(kv_heads), power_of_two(half)
     )
-    kernels = load_kernels("layer_kernels")
+    kernels = kernels_for(q, "layer_kernels")
     kernels.rotate[(len(q),)](rows_of(q), rows_of(k), table, positions, shape, **_OPTIONS)
 
 
@@ -78,9 +75,8 @@ def gelu_mul(gate_up: Tensor, out: Tensor) -> None:
 def _gated(gate_up: Tensor, out: Tensor, *, is_gelu: bool) -> None:
     if not len(out):
         return
-    check_place(out)
     width = out.shape[-1]
     shape = RowShape(width, min(_SPAN, power_of_two(width)))
     grid = (len(out), -(-width // shape.padded))
-    kernels = load_kernels("layer_kernels")
+    kernels = kernels_for(out, "layer_kernels")
     kernels.gated[grid](rows_of(out), rows_of(gate_up), shape, is_gelu, **_OPTIONS)
