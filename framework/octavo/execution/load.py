@@ -31,6 +31,8 @@ from octavo.interfaces.proposer import ExecutorProposer
 from octavo.model_files import locate_model, open_checkpoint
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from octavo.config.resolved import ResolvedConfig
     from octavo.interfaces.architecture import Architecture
     from octavo.interfaces.executor import StepCosts
@@ -55,13 +57,7 @@ def load_runner(
     Raises the typed errors of loading.
     """
     path = locate_model(config, progress)
-    checkpoint = open_checkpoint(config, path)
-    try:
-        architecture = build_architecture(config, checkpoint, collective)
-        load_parameters(architecture, checkpoint, progress)
-        weight_facts = weight_facts_of(architecture, checkpoint)
-    finally:
-        checkpoint.close()
+    architecture, weight_facts = _load_architecture(config, path, progress, collective)
     drafter, max_drafts = _load_proposer(config, architecture)
     specs = architecture.cache_specs()
     layout = CacheLayout.of(specs, () if drafter is None else drafter.cache_specs())
@@ -90,6 +86,19 @@ def load_runner(
     if drafter is not None:
         drafter.prepare(runner.rows, capacity, others, shape.num_blocks)
     return runner
+
+
+def _load_architecture(
+    config: ResolvedConfig, path: Path, progress: Progress | None, collective: Collective | None
+) -> tuple[Architecture, WeightFacts]:
+    """Return the model in the files at `path`, its weights packed."""
+    checkpoint = open_checkpoint(config, path)
+    try:
+        architecture = build_architecture(config, checkpoint, collective)
+        load_parameters(architecture, checkpoint, progress)
+        return architecture, weight_facts_of(architecture, checkpoint)
+    finally:
+        checkpoint.close()
 
 
 def _load_proposer(
@@ -196,23 +205,7 @@ def runner_shape(
             f"its config allows {longest} positions, rope scaling counted",
         )
     max_model_len = settings.max_model_len or longest
-    collective = architecture.ops.collective
-    num_ranks = 1 if collective is None else collective.size
-    demand = KVDemand(
-        num_ranks * layout.bytes_per_block(architecture.attention, settings.block_size),
-        settings.block_size,
-        max_model_len,
-        settings.max_num_seqs,
-        len(layout.groups),
-    )
-    num_blocks = num_blocks_for(
-        demand,
-        available_bytes,
-        wanted_bytes=settings.kv_cache_memory_bytes,
-        wanted_blocks=settings.num_gpu_blocks_override,
-    )
-    if collective is not None:
-        num_blocks = _least(num_blocks, collective)
+    num_blocks = _num_blocks(config, architecture, layout, max_model_len, available_bytes)
     capacity_tokens = (num_blocks - 1) // len(layout.groups) * settings.block_size
     if capacity_tokens < max_model_len:
         logger.warning(
@@ -232,6 +225,32 @@ def runner_shape(
         groups=layout.groups,
         can_roll_back=not any(isinstance(spec, StateSpec) for spec in layout.specs),
     )
+
+
+def _num_blocks(
+    config: ResolvedConfig,
+    architecture: Architecture,
+    layout: CacheLayout,
+    max_model_len: int,
+    available_bytes: int,
+) -> int:
+    """Return how many blocks all ranks have room for, each with its share of a block's bytes."""
+    settings, collective = config.engine, architecture.ops.collective
+    num_ranks = 1 if collective is None else collective.size
+    demand = KVDemand(
+        num_ranks * layout.bytes_per_block(architecture.attention, settings.block_size),
+        settings.block_size,
+        max_model_len,
+        settings.max_num_seqs,
+        len(layout.groups),
+    )
+    num_blocks = num_blocks_for(
+        demand,
+        available_bytes,
+        wanted_bytes=settings.kv_cache_memory_bytes,
+        wanted_blocks=settings.num_gpu_blocks_override,
+    )
+    return num_blocks if collective is None else _least(num_blocks, collective)
 
 
 def _least(number: int, collective: Collective) -> int:

@@ -6,6 +6,7 @@ Knows Hugging Face's tensor names and shapes. Does not know files, block types o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from octavo.interfaces.architecture import ParameterSpec
@@ -38,6 +39,16 @@ PARAMETERS = (
     "gate_up_bias",
     "down",
     "down_bias",
+)
+#: how linears and their biases are split between ranks: what leads back into the stream takes a
+#: share of the inputs, and its outputs, the sums over ranks, are whole
+_SPLITS: Mapping[str, tuple[Split, Split]] = MappingProxyType(
+    {
+        "qkv": ("rows", "rows"),
+        "output": ("columns", "none"),
+        "gate_up": ("rows", "rows"),
+        "down": ("columns", "none"),
+    }
 )
 
 
@@ -119,16 +130,11 @@ def _layer_parameters(config: DecoderConfig, layer: int) -> Iterator[ParameterSp
     def linear(
         parameter: str, sources: dict[str, int], columns: int, bias: Bias
     ) -> Iterator[ParameterSpec]:
-        # what leads back into the stream takes a share of the inputs: its outputs are whole
-        is_back = parameter in {"output", "down"}
         modules, rows = [prefix + source for source in sources], list(sources.values())
-        yield ParameterSpec(
-            name + parameter,
-            "linear",
-            tuple(f"{module}.weight" for module in modules),
-            tuple((count, columns) for count in rows),
-            split="columns" if is_back else "rows",
-        )
+        split, bias_split = _SPLITS[parameter]
+        names = tuple(f"{module}.weight" for module in modules)
+        shapes = tuple((count, columns) for count in rows)
+        yield ParameterSpec(name + parameter, "linear", names, shapes, split=split)
         if bias != "no":
             yield ParameterSpec(
                 f"{name}{parameter}_bias",
@@ -136,7 +142,7 @@ def _layer_parameters(config: DecoderConfig, layer: int) -> Iterator[ParameterSp
                 tuple(f"{module}.bias" for module in modules),
                 tuple((count,) for count in rows),
                 is_optional=bias == "maybe",
-                split="none" if is_back else "rows",
+                split=bias_split,
             )
 
     yield norm("input_norm", "input_layernorm", hidden)
