@@ -36,7 +36,9 @@ class LiveTokens:
 
     def distances(self) -> NDArray[np.float64]:
         """Return each logit minus the largest: [n], none above 0."""
-        return self.logits.astype(np.float64) - self.best
+        distances = self.logits.astype(np.float64)
+        distances -= self.best
+        return distances
 
     def keep(self, row: Tensor, is_kept: NDArray[np.bool_]) -> None:
         """Set all but some of these tokens to -inf in the row that they are from."""
@@ -80,7 +82,8 @@ def smallest_set(
     order: [n], >= 0; of equal ones the first comes first. weights: [n], >= 0. Weights are summed
     into bins of `order`, and only the bin in which the sum crosses the goal is sorted.
     """
-    bins = np.minimum(order * (_BINS / _SPAN), _BINS - 1).astype(np.int32)
+    scaled = order * (_BINS / _SPAN)
+    bins = np.minimum(scaled, _BINS - 1, out=scaled).astype(np.intp)
     ends = np.cumsum(np.bincount(bins, weights=weights, minlength=_BINS))
     goal = share * ends[-1]
     crossing = min(int(np.searchsorted(ends, goal)), _BINS - 1)
