@@ -21,6 +21,7 @@ Knows numbers. Does not know requests, history or seeds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -28,7 +29,7 @@ import torch
 
 from octavo_kernels.reference.arrays import take_rows, to_numpy
 from octavo_kernels.reference.candidates import Candidates, likeliest
-from octavo_kernels.reference.wide_support import keep_min_p, keep_top_k, keep_top_p
+from octavo_kernels.reference.wide_support import TopP, keep_min_p, keep_top_k
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def sample(logits: Tensor, rows: SamplingRows) -> tuple[NDArray[np.int64], NDArr
     has_top_k = (rows.top_k > 0) & (rows.top_k < logits.shape[1])
     is_plain = ~has_top_k & (rows.top_p >= 1) & (rows.min_p <= 0)
     needs_total = ~is_plain & ~has_top_k & (rows.min_p <= 0)
-    scratch = logits.new_empty((_TILE_ROWS, -(-logits.shape[1] // _SUM_BLOCK) * _SUM_BLOCK))
+    scratch = _Scratch(logits)
     for index in _tiles(is_drawn & is_plain):
         tile = _Tile(logits, rows, index, best, scratch)
         ids[index] = _draw(tile.weights(), rows.uniforms[index])
@@ -96,6 +97,20 @@ def _tiles(is_member: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
         yield members[start : start + _TILE_ROWS]
 
 
+class _Scratch:
+    """Memory that all tiles of a call share, which keeps its pages in cache."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self._width = logits.shape[1]
+        padded = -(-self._width // _SUM_BLOCK) * _SUM_BLOCK
+        self.weights = logits.new_empty((_TILE_ROWS, padded))
+
+    @cached_property
+    def top_p(self) -> TopP:
+        """Return what cuts wide rows; made when the first one comes."""
+        return TopP(self._width)
+
+
 class _Tile:
     """A few rows of logits [rows, vocab] with their parameters and maxima."""
 
@@ -105,19 +120,16 @@ class _Tile:
         rows: SamplingRows,
         index: NDArray[np.int64],
         best: NDArray[np.float32],
-        scratch: Tensor,
+        scratch: _Scratch,
     ) -> None:
         self.rows = rows.take(index)
         self.best = best[index]
-        self._scratch = scratch[: len(index)]
+        self.scratch = scratch
         self.logits = take_rows(logits, index)
 
     def weights(self) -> Tensor:
-        """Return exp((x - max) / t), padded with 0 to whole blocks: float32 [rows, padded].
-
-        The memory is shared by all tiles of a call, which keeps its pages in cache.
-        """
-        weights, width = self._scratch, self.logits.shape[1]
+        """Return exp((x - max) / t), padded with 0 to whole blocks: float32 [rows, padded]."""
+        weights, width = self.scratch.weights[: len(self.best)], self.logits.shape[1]
         weights[:, width:] = 0
         live = weights[:, :width]
         torch.sub(self.logits, self._column(self.best), out=live)
@@ -199,7 +211,7 @@ def _draw_wide(
             keep_top_k(logits[row], live, int(rows.top_k[row]))
         if rows.top_p[row] < 1:
             shape = (float(rows.top_p[row]), float(rows.temperature[row]))
-            keep_top_p(logits[row], live, *shape, tile.best[row])
+            tile.scratch.top_p.keep(logits[row], live, *shape, tile.best[row])
     if len(wide) < len(restricted):
         restricted = restricted[wide]
     ids[wide] = _draw(torch.from_numpy(restricted), rows.uniforms[wide])
