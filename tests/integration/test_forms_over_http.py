@@ -1,0 +1,176 @@
+"""Forms of answers over HTTP: kept in streams and whole answers, refused with 400, bounded."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import psutil
+import pytest
+
+from byte_models import save_tokenizer
+from server_process import octavo_serve
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MESSAGES = [{"role": "user", "content": "an order"}]
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 256, "eos_token_id": 257,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+ORDER = {
+    "type": "object",
+    "properties": {"title": {"type": "string", "maxLength": 9}, "qty": {"enum": [1, 20, 300]}},
+    "required": ["title", "qty"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER, "strict": True}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bytes")
+    save_tokenizer(path)
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    flags = ("--load-format", "dummy", "--max-model-len", "2048", "--grammar.max-compile-s", "3")
+    with octavo_serve(str(path), *flags) as process:
+        yield process
+        assert process.stop() == 0
+
+
+def is_order(text):
+    data = json.loads(text)
+    return (
+        list(data) == ["title", "qty"] and len(data["title"]) <= 9 and data["qty"] in {1, 20, 300}
+    )
+
+
+def chat(server, **fields):
+    return server.post(CHAT, messages=MESSAGES, seed=1, max_tokens=300, **fields)
+
+
+def test_whole_and_streamed_answers_have_the_form(server):
+    whole = chat(server, response_format=FORMAT).json()["choices"][0]
+    events = server.events(CHAT, messages=MESSAGES, seed=1, max_tokens=300, response_format=FORMAT)
+    deltas = [event["choices"][0]["delta"].get("content") or "" for event in events]
+
+    assert whole["finish_reason"] == "stop"
+    assert is_order(whole["message"]["content"])
+    assert "".join(deltas) == whole["message"]["content"]
+
+
+def test_the_forms_of_openais_client_and_of_vllms(server):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    answer = client.chat.completions.create(
+        model=model, messages=MESSAGES, response_format=FORMAT, seed=2, max_tokens=300, n=2
+    )
+    chosen = client.completions.create(
+        model=model, prompt="x", extra_body={"structured_outputs": {"choice": ["up", "down"]}}
+    )
+
+    assert all(is_order(choice.message.content) for choice in answer.choices)
+    assert chosen.choices[0].text in {"up", "down"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "pattern"),
+    [
+        ({"guided_choice": ["up", "down"]}, "up|down"),
+        ({"guided_regex": "[0-9]{4}"}, "[0-9]{4}"),
+        ({"structured_outputs": {"grammar": 'start: "a"~3'}}, "aaa"),
+        ({"response_format": {"type": "json_object"}, "max_tokens": 600, "seed": 5}, r"(?s)\{.*"),
+    ],
+)
+def test_B03_older_names_work(server, fields, pattern):
+    answer = server.post(COMPLETIONS, prompt="x", **fields)
+
+    assert answer.status_code == 200
+    assert "x-octavo-ignored-fields" not in answer.headers
+    assert re.fullmatch(pattern, answer.json()["choices"][0]["text"])
+
+
+def test_B71_min_tokens_and_a_form_that_ends_earlier(server):
+    answer = chat(server, response_format=FORMAT, temperature=0, min_tokens=200).json()
+
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert is_order(answer["choices"][0]["message"]["content"])
+
+
+def nested(num_levels):
+    schema = {"type": "integer"}
+    for _ in range(num_levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "reason"),
+    [
+        ({"type": "notatype"}, "response_format", "Invalid type: notatype"),
+        ({"$ref": "#/nope"}, "response_format", "'/nope' does not exist"),
+        ([1], "response_format", "must be an object"),
+        (nested(200), "response_format", "recursion limit"),
+        ({"type": "integer", "multipleOf": 99_999_989}, "response_format", "longer than 3 s"),
+        ({"guided_regex": "(a+)+$(?=b)"}, "guided_regex", "look-around"),
+        ({"structured_outputs": {"grammar": 'root ::= "a"'}}, "structured_outputs", "EBNF"),
+    ],
+    ids=["type", "ref", "list", "nested", "for ever", "look-ahead", "ebnf"],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_B69_what_does_not_compile_is_400_and_nobody_else_notices(
+    server, fields, param, reason, is_stream
+):
+    body = fields
+    if param == "response_format":
+        body = {"response_format": {"type": "json_schema", "json_schema": {"schema": fields}}}
+    free = {"prompt": "x", "seed": 7, "max_tokens": 60, "ignore_eos": True}
+    alone = server.post(COMPLETIONS, **free).json()["choices"][0]["text"]
+    started_s = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        bad = pool.submit(chat, server, stream=is_stream, **body)
+        good = pool.submit(server.post, COMPLETIONS, **free)
+        error = bad.result().json()["error"]
+
+    assert bad.result().status_code == 400
+    assert time.monotonic() - started_s < 20
+    assert reason in error["message"]
+    assert error["param"] == param
+    assert good.result().json()["choices"][0]["text"] == alone
+
+
+def test_B156_grammars_are_kept_for_the_next_and_not_for_ever(server):
+    def memory():
+        return server.engine.memory_info().rss
+
+    def ask(number):
+        form = {"type": "json_schema", "json_schema": {"schema": {"enum": [f"n{number}", "x"]}}}
+        answer = server.post(COMPLETIONS, prompt="x", response_format=form)
+        assert json.loads(answer.json()["choices"][0]["text"]) in {f"n{number}", "x"}
+
+    for number in range(60):
+        ask(number)
+    before = memory()
+    for number in range(60, 200):
+        ask(number)
+
+    assert memory() - before < 10 * 2**20
+    assert len(server.engine.children()) <= 2, "processes that compile on trial"
+
+
+def test_processes_that_compile_on_trial_end_with_the_engine(tmp_path):
+    save_tokenizer(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with octavo_serve(str(tmp_path), "--load-format", "dummy") as process:
+        assert process.post(COMPLETIONS, prompt="x", guided_regex="a").status_code == 200
+        trials = process.engine.children()
+        assert trials
+        process.engine.kill()
+        _, alive = psutil.wait_procs(trials, timeout=10)
+
+    assert alive == []
