@@ -1,10 +1,11 @@
-"""`LoRARequest`: which adapter a request is to be run with, in vLLM's form.
+"""`LoRARequest`: which adapter a request is to be run with, in vLLM's form; and adapters by name.
 
 Knows names, paths and scales. Does not know files or how adapters are applied.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +53,48 @@ class LoRARequest:
         """Return what the engine is told: the path is made absolute here and now."""
         path = Path(self.lora_path).expanduser().absolute()
         return AdapterUse(AdapterSpec(self.lora_name, str(path)), float(self.scale))
+
+
+@dataclass(frozen=True, slots=True)
+class LoraModule:
+    """An adapter that is served under a name, as `--lora-modules` gives it."""
+
+    name: str
+    path: str
+    base_model_name: str | None = None
+
+
+def lora_module(text: str) -> LoraModule:
+    """Return the adapter in `name=path`, or in a JSON object with `name` and `path`.
+
+    Raises ValueError for anything else.
+    """
+    if not text.lstrip().startswith("{"):
+        name, equals, path = text.partition("=")
+        if not (name.strip() and equals and path.strip()):
+            raise ValueError(f"an adapter is given as name=path, or as a JSON object: {text!r:.80}")
+        return LoraModule(name.strip(), path.strip())
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r:.80} is no valid JSON: {error}") from error
+    known = {"name", "path", "base_model_name"}
+    values = [fields.get("name"), fields.get("path"), fields.get("base_model_name", "x")]
+    if set(fields) - known or not all(isinstance(one, str) and one for one in values):
+        raise ValueError(
+            f"{text!r:.80} must hold the texts name and path, and may hold base_model_name"
+        )
+    return LoraModule(**fields)
+
+
+def lora_modules(texts: Sequence[str]) -> tuple[LoraModule, ...]:
+    """Return several adapters of different names. Raises ValueError."""
+    modules = tuple(lora_module(text) for text in texts)
+    names = [module.name for module in modules]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two adapters have the name '{twice}'")
+    return modules
 
 
 #: the adapters of one prompt: none, one, or several whose changes add up

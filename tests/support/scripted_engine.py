@@ -5,6 +5,9 @@ a JSON object with the fields of `Script`. A request's `extra_args` (`vllm_xargs
 hold: `ids` (what to emit instead of the prompt), `fail_at`, `raise_at`, `die_at` (after so many
 tokens: an error of this request, of the engine, or SIGKILL), `hang_s` (the step that emits the
 first token takes so long).
+
+Adapters are not read: a request with some is answered with their names and scales, as
+`name*scale+...`, and one whose path ends in "bad" cannot be had.
 """
 
 import json
@@ -12,10 +15,11 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, fields
 
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineStats, TokenLogprobs
-from octavo.errors import ModelLoadError, QueueFullError
+from octavo.errors import AdapterError, ModelLoadError, QueueFullError
 from octavo.serving import engine_process
 
 
@@ -37,7 +41,8 @@ class _Running:
     def __init__(self, request):
         self.request = request
         self.args = request.params.extra_args or {}
-        self.ids = list(self.args.get("ids", request.prompt_token_ids))
+        named = "+".join(f"{use.spec.name}*{use.scale:g}" for use in request.adapters)
+        self.ids = list(self.args.get("ids", named.encode() or request.prompt_token_ids))
         self.num_emitted = 0
         self.is_prefilled = False
 
@@ -65,7 +70,21 @@ class ScriptedEngine:
     def on_ready(self, call):
         """Nothing is ever held."""
 
+    def prepare(self, resource):
+        digest = Future()
+        if resource.path.endswith("bad"):
+            error = AdapterError("it is scripted to be bad", resource.path, param="lora_request")
+            digest.set_exception(error)
+        else:
+            digest.set_result("digest")
+        return digest
+
+    def discard(self, resource):
+        self.discarded = resource
+
     def add(self, source):
+        for use in source.adapters:
+            self.prepare(use.spec).result()
         if len(self._requests) >= self.script.max_num_seqs + self.script.max_num_queued_reqs:
             raise QueueFullError("too many requests are waiting", "try again later")
         self._requests[source.request_id] = _Running(source)

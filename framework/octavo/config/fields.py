@@ -30,6 +30,7 @@ class Setting:
     default: Any
     shape: Literal["value", "switch", "list"]
     choices: tuple[str, ...] = ()
+    takes_many: bool = False  # a flag of a list that takes all words up to the next flag
 
 
 def _shape(field: FieldInfo) -> Literal["value", "switch", "list"]:
@@ -65,6 +66,7 @@ def _settings() -> dict[str, Setting]:
                 default=field.default,
                 shape=_shape(field),
                 choices=_choices(field),
+                takes_many=bool(extra.get("takes_many")),
             )
     return settings
 

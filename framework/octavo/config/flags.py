@@ -201,6 +201,8 @@ def _add_setting(group: argparse._ArgumentGroup, setting: Setting) -> None:
         text += f" (default: {setting.default})"
     if setting.shape == "switch":
         _add(group, setting.flag, help=text, action=argparse.BooleanOptionalAction)
+    elif setting.takes_many:
+        _add(group, setting.flag, help=text, action="extend", nargs="+", metavar="TEXT")
     elif setting.shape == "list":
         _add(group, setting.flag, help=text, action="append", metavar="TEXT")
     else:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from octavo.lora import lora_modules
 from octavo.plugin.options import kebab
 
 if TYPE_CHECKING:
@@ -51,11 +52,18 @@ def _filled(keys: tuple[str, ...]) -> tuple[str, ...]:
     return keys
 
 
+def _modules(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what names no adapter."""
+    lora_modules(texts)
+    return texts
+
+
 Amount = Annotated[int, BeforeValidator(_amount)]
 OptionalAmount = Annotated[int | None, BeforeValidator(lambda value: _off(_amount(value)))]
 OptionalFloat = Annotated[float | None, BeforeValidator(_off)]
 OptionalInt = Annotated[int | None, BeforeValidator(_off)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_many)]
+Adapters = Annotated[tuple[str, ...], BeforeValidator(_many), AfterValidator(_modules)]
 Keys = Annotated[tuple[str, ...], BeforeValidator(_many), AfterValidator(_filled)]
 
 
@@ -156,6 +164,15 @@ class ServerConfig(Section):
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 for any free one")
     api_key: Keys = Field(
         (), description="key that clients must send as a bearer token; may be given several times"
+    )
+    lora_modules: Adapters = Field(
+        (),
+        description="adapters that clients may ask for as models: name=path, or a JSON object",
+        json_schema_extra={"takes_many": True},
+    )
+    lora_root: str | None = Field(
+        None,
+        description="folder below which adapters may be loaded over HTTP; default: none may",
     )
     max_body_bytes: Amount = Field(
         32 * 2**20, ge=1, description="size of a request's body, at most"

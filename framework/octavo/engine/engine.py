@@ -19,9 +19,10 @@ from octavo.errors import EngineDeadError, QueueFullError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
 
     from octavo.engine.scheduling import ScheduledStep, SchedulingCore
-    from octavo.interfaces.executor import Executor, StepHandle
+    from octavo.interfaces.executor import Executor, Resource, StepHandle
 
 
 T = TypeVar("T")
@@ -105,6 +106,14 @@ class Engine:
                 self._holds.forget(request)
                 outputs.append(self._committer.finish(request, "abort"))
         return outputs
+
+    def prepare(self, resource: Resource) -> Future[str]:
+        """Make ready what requests will need, before one brings it; as `Executor.prepare`."""
+        return self.executor.prepare(resource)
+
+    def discard(self, resource: Resource) -> None:
+        """Forget what no request is to bring any more; those that have it go on."""
+        self.executor.discard(resource)
 
     def hold(self, request_id: str, reason: str) -> None:
         """Skip a waiting request until `release`; a running one goes on."""

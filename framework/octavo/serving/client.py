@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
+    from octavo.interfaces.adapter import AdapterSpec
 
 _logger = logging.getLogger("octavo.serving")
 
@@ -157,6 +158,15 @@ class EngineClient:
     async def stats(self) -> EngineStats:
         """Return the engine's counters. Raises EngineDeadError when there is no engine."""
         return await self._require_ready().stats()
+
+    async def prepare(self, adapter: AdapterSpec) -> None:
+        """Return when an adapter is ready. Raises AdapterError, or EngineDeadError."""
+        await self._require_ready().prepare(adapter)
+
+    def discard(self, adapter: AdapterSpec) -> None:
+        """Have an adapter forgotten as soon as no request needs it; a dead engine has done so."""
+        if self._connection is not None and not self._connection.is_lost:
+            self._connection.send(protocol.Discard(adapter))
 
     async def ping(self, timeout_s: float = _PING_TIMEOUT_S) -> None:
         """Return when the engine makes progress. Raises EngineDeadError when it does not."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from octavo.errors import EngineDeadError
 from octavo.serving import protocol
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from octavo.engine.messages import EngineInfo, EngineStats
     from octavo.errors import OctavoError
+    from octavo.interfaces.adapter import AdapterSpec
     from octavo.serving.process import EngineProcess
 
 #: a step is healthy until it has run this many times its predicted time ...
@@ -47,9 +48,10 @@ class EngineConnection(asyncio.Protocol):
         self._frames = protocol.FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
-        self._ping_ids = itertools.count()
+        self._numbers = itertools.count()
         self._pings: dict[int, asyncio.Future[str | None]] = {}
         self._stats: list[asyncio.Future[EngineStats]] = []
+        self._preparations: dict[int, asyncio.Future[None]] = {}
         self._death: OctavoError | None = None
 
     async def start(self) -> EngineInfo:
@@ -78,7 +80,7 @@ class EngineConnection(asyncio.Protocol):
 
     async def ping(self, timeout_s: float) -> None:
         """Return when the engine makes progress. Raises EngineDeadError when it does not."""
-        ping_id = next(self._ping_ids)
+        ping_id = next(self._numbers)
         future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._pings[ping_id] = future
         try:
@@ -97,6 +99,17 @@ class EngineConnection(asyncio.Protocol):
         self._stats.append(future)
         self.send(protocol.GetStats())
         return await future
+
+    async def prepare(self, adapter: AdapterSpec) -> None:
+        """Return when an adapter is ready. Raises AdapterError, and EngineDeadError."""
+        number = next(self._numbers)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._preparations[number] = future
+        try:
+            self.send(protocol.Prepare(number, adapter))
+            await future
+        finally:
+            del self._preparations[number]
 
     async def close(self, wait_s: float = _EXIT_WAIT_S) -> int:
         """End the process, by force after `wait_s`. Returns its exit code."""
@@ -128,8 +141,8 @@ class EngineConnection(asyncio.Protocol):
             *facts,
             "the engine is started again; send the request again in a few seconds",
         )
-        waiting: list[asyncio.Future[EngineInfo] | asyncio.Future[EngineStats]] = [*self._stats]
-        for future in (self._ready, *waiting, *self._pings.values()):
+        waiting: list[asyncio.Future[Any]] = [self._ready, *self._stats, *self._pings.values()]
+        for future in (*waiting, *self._preparations.values()):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # nobody may be waiting, and that is no error of its own
@@ -146,12 +159,23 @@ class EngineConnection(asyncio.Protocol):
                 for future in waiting:
                     if not future.done():
                         future.set_result(message.stats)
+            case protocol.Prepared():
+                self._handle_prepared(message)
             case protocol.Ready():
                 self._ready.set_result(message.info)
             case protocol.StartFailed():
                 self._ready.set_exception(protocol.error_from_wire(message.error))
             case protocol.Died():
                 self._death = protocol.error_from_wire(message.error)
+
+    def _handle_prepared(self, message: protocol.Prepared) -> None:
+        future = self._preparations.get(message.number)
+        if future is None or future.done():
+            return
+        if message.error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(protocol.error_from_wire(message.error))
 
     def _handle_pong(self, pong: protocol.Pong) -> None:
         """Settle a ping: the loop's answer is good news; the reader's may be good or bad."""

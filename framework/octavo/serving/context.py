@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from octavo.errors import RequestNotFoundError, did_you_mean
+from octavo.errors import RequestError, RequestNotFoundError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from octavo.config.schema import ServerConfig
     from octavo.frontend.preprocess import Preprocessor
     from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.lora import LoRARequest
+    from octavo.serving.adapters import ServedAdapters
     from octavo.serving.client import EngineClient
     from octavo.serving.metrics import ModelMetrics, ServerMetrics
 
@@ -46,6 +48,7 @@ class ServedModel:
     client: EngineClient
     preprocessor: Preprocessor
     chat: ChatTemplate
+    adapters: ServedAdapters
     metrics: ModelMetrics
     created_s: int
     max_log_len: int | None = None
@@ -66,6 +69,15 @@ class ServedModel:
         return self.preprocessor.info.max_model_len
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request's `model` leads to: a model, the name that answers carry, and adapters."""
+
+    model: ServedModel
+    name: str
+    adapters: tuple[LoRARequest, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingContext:
     """All that a dialect may use."""
@@ -79,17 +91,30 @@ class ServingContext:
         """Return the parameters that components of some model take from single requests."""
         return frozenset().union(*(model.preprocessor.declared.names for model in self.models))
 
-    def model(self, name: str | None) -> ServedModel:
-        """Return the model of a name; the first model when no name was given.
+    def target(self, name: str | None, blend: Mapping[str, float] | None = None) -> Target:
+        """Return what a name leads to: a model, or an adapter as if it were one.
 
-        Raises RequestNotFoundError (404), with the names there are.
+        Without a name it is the first model. `blend` names adapters of a model, with their scales.
+        Raises RequestNotFoundError (404) with the names there are, RequestError for a blend on top
+        of an adapter.
         """
-        if not name:
-            return self.models[0]
+        name = name or self.models[0].name
+        scales = blend or {}
         for model in self.models:
             if name in model.names:
-                return model
-        names = [known for model in self.models for known in model.names]
+                found = [model.adapters.find(one, "adapters") for one in scales]
+                requests = tuple(one.request(scales[one.name]) for one in found)
+                return Target(model, model.name, requests)
+            adapter = model.adapters.get(name)
+            if adapter is not None and scales:
+                raise RequestError(
+                    f"`{name}` is an adapter already",
+                    f"blend adapters with `model` `{model.name}`",
+                    param="adapters",
+                )
+            if adapter is not None:
+                return Target(model, adapter.name, (adapter.request(),))
+        names = [known for model in self.models for known in (*model.names, *model.adapters.names)]
         raise RequestNotFoundError(
             f"The model `{name}` does not exist",
             did_you_mean(name, names),

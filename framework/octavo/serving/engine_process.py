@@ -22,15 +22,23 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.config.resolved import ResolvedConfig
-from octavo.errors import EngineDeadError, OctavoError, RequestError, RequestFailedError
+from octavo.errors import (
+    EngineDeadError,
+    OctavoError,
+    RequestError,
+    RequestFailedError,
+    UnsupportedError,
+)
 from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
 from octavo.serving.logs import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
 
     from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
+    from octavo.interfaces.adapter import AdapterSpec
 
 _logger = logging.getLogger("octavo.engine")
 
@@ -68,6 +76,12 @@ class ServableEngine(Protocol):
 
     def is_held(self, request_id: str) -> bool:
         """Return whether a request waits for something beside its turn."""
+
+    def prepare(self, resource: AdapterSpec) -> Future[str]:
+        """Make ready what requests will need."""
+
+    def discard(self, resource: AdapterSpec) -> None:
+        """Forget what no request is to bring any more."""
 
     def stats(self) -> EngineStats:
         """Return a snapshot."""
@@ -223,13 +237,17 @@ class EngineLoop:
                 self._channel.pong(message.ping_id, is_loop=True)
             case protocol.GetStats():
                 self._channel.send(protocol.Stats(self._engine.stats()))
+            case protocol.Prepare():
+                self._prepare(message)
+            case protocol.Discard():
+                self._engine.discard(message.adapter)
 
     def _add(self, requests: list[EngineRequest]) -> None:
         batch = protocol.Batch(accepted=[], rejected=[])
         for request in requests:
             try:
                 self._engine.add(request)
-            except (RequestError, RequestFailedError) as error:
+            except (RequestError, RequestFailedError, UnsupportedError) as error:
                 batch.rejected.append((request.request_id, protocol.error_to_wire(error)))
             else:
                 if self._engine.is_held(request.request_id):
@@ -237,6 +255,20 @@ class EngineLoop:
                 else:
                     batch.accepted.append(request.request_id)
         self._channel.send(batch)
+
+    def _prepare(self, message: protocol.Prepare) -> None:
+        def answer(error: BaseException | None) -> None:
+            wire = None if error is None else protocol.error_to_wire(error)
+            self._channel.send(protocol.Prepared(message.number, wire))
+
+        try:
+            digest = self._engine.prepare(message.adapter)
+        except OctavoError as error:
+            answer(error)
+        else:
+            digest.add_done_callback(
+                lambda done: None if done.cancelled() else answer(done.exception())
+            )
 
 
 def serve(sock: socket.socket, build: Callable[[str], ServableEngine]) -> int:

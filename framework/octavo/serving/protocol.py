@@ -18,7 +18,7 @@ import msgspec
 
 from octavo import errors
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
-from octavo.interfaces.adapter import AdapterUse
+from octavo.interfaces.adapter import AdapterSpec, AdapterUse
 from octavo.interfaces.grammar import GrammarSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
@@ -106,6 +106,19 @@ class GetStats(msgspec.Struct, tag="get-stats"):
     """Ask for a `Stats`, which the engine's loop sends between two steps."""
 
 
+class Prepare(msgspec.Struct, tag="prepare"):
+    """Make an adapter ready before a request brings it; answered by `Prepared`."""
+
+    number: int
+    adapter: AdapterSpec
+
+
+class Discard(msgspec.Struct, tag="discard"):
+    """Forget an adapter as soon as no request needs it."""
+
+    adapter: AdapterSpec
+
+
 class Ready(msgspec.Struct, tag="ready"):
     """The engine has started."""
 
@@ -145,6 +158,13 @@ class Stats(msgspec.Struct, tag="stats"):
     stats: EngineStats
 
 
+class Prepared(msgspec.Struct, tag="prepared"):
+    """The adapter of a `Prepare` is ready, or cannot be had."""
+
+    number: int
+    error: WireError | None = None
+
+
 class Died(msgspec.Struct, tag="died"):
     """The engine's loop raised; the process is about to exit."""
 
@@ -157,8 +177,8 @@ _OWN_FIELDS = tuple(
     name for name in WireRequest.__struct_fields__ if name not in {"prompt", "params"}
 )
 
-ToEngine: TypeAlias = Start | Add | Abort | Ping | GetStats
-FromEngine: TypeAlias = Ready | StartFailed | Batch | Pong | Stats | Died
+ToEngine: TypeAlias = Start | Add | Abort | Ping | GetStats | Prepare | Discard
+FromEngine: TypeAlias = Ready | StartFailed | Batch | Pong | Stats | Prepared | Died
 
 _encoder = msgspec.msgpack.Encoder()
 _decode_to_engine: Callable[[bytes], ToEngine] = msgspec.msgpack.Decoder(ToEngine).decode

@@ -20,6 +20,8 @@ import uvicorn
 
 from octavo import __version__
 from octavo.frontend.preprocess import Preprocessor
+from octavo.lora import lora_modules
+from octavo.serving.adapters import ServedAdapters
 from octavo.serving.app import build_app
 from octavo.serving.client import EngineClient, RestartPolicy
 from octavo.serving.context import ServedModel, ServingContext
@@ -137,6 +139,8 @@ class _Lifecycle:
         dialects = list(self._plan.load_dialects())
         info, loaded = await _both(client.start(self._plan.process), texts)
         model = self._model(client, info, loaded)
+        for module in lora_modules(self._plan.settings.lora_modules):
+            await model.adapters.load(module)
         metrics = ServerMetrics([model.metrics])
         context = ServingContext(models=(model,), metrics=metrics, settings=self._plan.settings)
         return build_app(context, dialects)
@@ -154,6 +158,7 @@ class _Lifecycle:
                 seed=self._plan.seed,
             ),
             chat=texts.chat,
+            adapters=ServedAdapters(client, self._plan.model_names, settings.lora_root),
             metrics=ModelMetrics(self._plan.model_names[0]),
             created_s=int(time.time()),
             max_log_len=settings.max_log_len if settings.enable_log_requests else None,

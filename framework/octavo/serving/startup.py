@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.errors import ConfigError
@@ -18,6 +19,7 @@ from octavo.frontend.chat import ChatRenderer, read_template
 from octavo.frontend.defaults import generation_defaults
 from octavo.frontend.progress import TransferLine
 from octavo.frontend.request_params import DeclaredParams
+from octavo.lora import lora_modules
 from octavo.model_files import describe_model, load_tokenizer, locate_model
 from octavo.plugin.request_params import declared_params
 from octavo.serving.process import ENGINE_COMMAND, EngineProcess, start_engine_process
@@ -82,6 +84,7 @@ def begin(config: ResolvedConfig) -> ServerPlan:
         raise ConfigError("no model was named", "octavo serve MODEL, as in: octavo serve smollm2")
     if config.model.chat_template is not None:
         read_template(config.model.chat_template)
+    _check_adapters(config)
     declared = DeclaredParams(declared_params(config.in_use))
     listener = bind(settings.host, settings.port)
     try:
@@ -114,6 +117,24 @@ def begin(config: ResolvedConfig) -> ServerPlan:
         load_dialects=lambda: config.build_all("dialect").values(),
         seed=config.engine.seed,
     )
+
+
+def _check_adapters(config: ResolvedConfig) -> None:
+    """Refuse folders that are not there before a model is loaded for them."""
+    settings = config.server
+    modules = lora_modules(settings.lora_modules)
+    missing = [module for module in modules if not Path(module.path).expanduser().is_dir()]
+    if missing:
+        where = config.origins.get("server.lora-modules", "lora-modules")
+        raise ConfigError(
+            f"adapters are not where they should be ({where})",
+            *(f"{module.name}: '{module.path}' is no folder" for module in missing),
+        )
+    if modules and not config.engine.enable_lora:
+        raise ConfigError("adapters are to be served, and are switched off by enable-lora")
+    root = settings.lora_root
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise ConfigError(f"'{root}' is no folder (lora-root)")
 
 
 def bind(host: str, port: int) -> socket.socket:

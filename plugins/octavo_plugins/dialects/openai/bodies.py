@@ -41,10 +41,18 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
+class AdapterField(msgspec.Struct, forbid_unknown_fields=True):
+    """An adapter among several: how much of it, beside the factor in its own files."""
+
+    name: str
+    scale: float = 1.0
+
+
 class GenerationBody(msgspec.Struct, kw_only=True):
     """The fields that chat and plain completions share; null means not given."""
 
     model: str | None = None
+    adapters: list[AdapterField] | None = None
     n: int | None = None
     best_of: int | None = None
     stream: bool | None = None
@@ -87,6 +95,15 @@ class GenerationBody(msgspec.Struct, kw_only=True):
     guided_whitespace_pattern: str | None = None
     user: str | None = None
     session_id: str | None = None
+
+    @property
+    def blend(self) -> dict[str, float]:
+        """Return the scales of the adapters by name. Raises RequestError for one named twice."""
+        adapters = self.adapters or []
+        blend = {one.name: one.scale for one in adapters}
+        if len(blend) < len(adapters):
+            raise RequestError("an adapter is named twice: add up its scales", param="adapters")
+        return blend
 
     @property
     def has_usage(self) -> bool:
@@ -141,6 +158,7 @@ WITHOUT_EFFECT = frozenset({
 })  # fmt: skip
 
 T = TypeVar("T", bound=GenerationBody)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Decoded(msgspec.Struct, Generic[T]):
@@ -185,6 +203,16 @@ def decode_body(
         ) from error
     except RecursionError as error:
         raise RequestError("the request's body is nested too deeply") from error
+
+
+def decode_plain(raw: bytes, shape: type[S]) -> S:
+    """Return a body whose fields are all known. Raises RequestError naming the field at fault."""
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from error
+    except msgspec.DecodeError as error:
+        raise RequestError(f"the request's body is not valid JSON: {error}") from error
 
 
 def _invalid(text: str) -> RequestError:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from litestar import Request, Response
 
     from octavo.frontend.outputs import CompletionOutput, RequestOutput
-    from octavo.serving.context import ServedModel, ServingContext
+    from octavo.serving.context import ServedModel, ServingContext, Target
     from octavo.serving.generation import Generation
     from octavo_plugins.dialects.openai.calls import Identity
 
@@ -62,10 +62,10 @@ class ChatApi:
             lambda: decode_body(raw, ChatBody, is_strict=is_strict, declared=declared),
         )
         body = decoded.body
-        model = self._context.model(body.model)
-        identity = self._identities.next(body, model.name)
+        target = self._context.target(body.model, body.blend)
+        model, identity = target.model, self._identities.next(body, target.name)
         with renamed(chat_names(body)):
-            generation = await self._start(body, model, identity, len(raw))
+            generation = await self._start(body, target, identity, len(raw))
         answer = ChatAnswerWriter(body, model, identity, generation)
         if body.stream:
             return EventStream(guarded(answer.events(), generation), decoded.headers)
@@ -74,8 +74,9 @@ class ChatApi:
                 return json_reply(await answer.whole(), decoded.headers)
 
     async def _start(
-        self, body: ChatBody, model: ServedModel, identity: Identity, num_bytes: int
+        self, body: ChatBody, target: Target, identity: Identity, num_bytes: int
     ) -> Generation:
+        model = target.model
         params = chat_params(body, model.preprocessor.default_sampling_params())
         if not body.messages:
             raise RequestError("messages is empty: there is nothing to answer", param="messages")
@@ -93,6 +94,7 @@ class ChatApi:
             params=params,
             arrival_s=time.monotonic(),
             priority=body.priority or 0,
+            lora_request=target.adapters,
             add_special_tokens=bool(body.add_special_tokens),
             metadata=call_metadata(body),
         )

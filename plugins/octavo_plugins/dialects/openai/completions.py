@@ -20,9 +20,9 @@ from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.bodies import CompletionBody, decode_body
 from octavo_plugins.dialects.openai.calls import Identities, UsageCounter, guarded
 from octavo_plugins.dialects.openai.completion_choices import ChoiceWriter
-from octavo_plugins.dialects.openai.forms import form_names
 from octavo_plugins.dialects.openai.params import (
     call_metadata,
+    common_names,
     completion_params,
     renamed,
     with_salt,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from litestar import Request, Response
 
     from octavo.frontend.outputs import CompletionOutput, RequestOutput
-    from octavo.serving.context import ServedModel, ServingContext
+    from octavo.serving.context import ServedModel, ServingContext, Target
     from octavo.serving.generation import Generation
     from octavo_plugins.dialects.openai.calls import Identity
 
@@ -59,9 +59,9 @@ class CompletionApi:
             lambda: decode_body(raw, CompletionBody, is_strict=is_strict, declared=declared),
         )
         body = decoded.body
-        model = self._context.model(body.model)
-        identity = self._identities.next(body, model.name)
-        generation = await _start(body, model, identity)
+        target = self._context.target(body.model, body.blend)
+        model, identity = target.model, self._identities.next(body, target.name)
+        generation = await _start(body, target, identity)
         answer = CompletionAnswerWriter(body, model, identity, generation)
         if body.stream:
             return EventStream(guarded(answer.events(), generation), decoded.headers)
@@ -70,8 +70,8 @@ class CompletionApi:
                 return json_reply(await answer.whole(), decoded.headers)
 
 
-async def _start(body: CompletionBody, model: ServedModel, identity: Identity) -> Generation:
-    params = completion_params(body, model.preprocessor.default_sampling_params())
+async def _start(body: CompletionBody, target: Target, identity: Identity) -> Generation:
+    params = completion_params(body, target.model.preprocessor.default_sampling_params())
     arrival_s = time.monotonic()
     calls = [
         Call(
@@ -80,14 +80,15 @@ async def _start(body: CompletionBody, model: ServedModel, identity: Identity) -
             params=params,
             arrival_s=arrival_s,
             priority=body.priority or 0,
+            lora_request=target.adapters,
             add_special_tokens=body.add_special_tokens is not False,
             metadata=call_metadata(body),
         )
         for index, prompt in enumerate(split_prompts(body.prompt))
     ]
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
-    with renamed(form_names(body)):
-        return await start_generation(model, calls, kind)
+    with renamed(common_names(body)):
+        return await start_generation(target.model, calls, kind)
 
 
 def split_prompts(prompt: str | list[Any]) -> Sequence[Any]:

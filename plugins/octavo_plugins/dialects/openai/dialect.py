@@ -11,6 +11,7 @@ from litestar import Request, Response, get, post
 from litestar.response.base import ASGIResponse
 
 from octavo.interfaces.dialect import Dialect
+from octavo_plugins.dialects.openai.adapters import AdapterApi
 from octavo_plugins.dialects.openai.chat import ChatApi
 from octavo_plugins.dialects.openai.completions import CompletionApi
 from octavo_plugins.dialects.openai.replies import json_reply
@@ -20,25 +21,31 @@ if TYPE_CHECKING:
 
     from litestar.types import ControllerRouterHandler
 
+    from octavo.serving.adapters import ServedAdapter
     from octavo.serving.context import ServedModel, ServingContext
 
 
 class OpenAIDialect(Dialect):
-    """/v1/models, /v1/chat/completions and /v1/completions."""
+    """/v1/models, /v1/chat/completions, /v1/completions, and vLLM's routes for adapters."""
 
     def routes(self, context: ServingContext) -> Sequence[ControllerRouterHandler]:
         """Return the handlers."""
         chat, completion = ChatApi(context), CompletionApi(context)
+        adapters = AdapterApi(context)
 
         @get("/v1/models")
         async def models() -> Response[bytes]:
             cards = [_card(model, name) for model in context.models for name in model.names]
+            cards += [_adapter_card(m, one) for m in context.models for one in m.adapters]
             return json_reply({"object": "list", "data": cards})
 
         @get("/v1/models/{name:path}")
         async def model(name: str) -> Response[bytes]:
             wanted = name.removeprefix("/")
-            return json_reply(_card(context.model(wanted), wanted))
+            found = context.target(wanted).model
+            adapter = found.adapters.get(wanted)
+            card = _card(found, wanted) if adapter is None else _adapter_card(found, adapter)
+            return json_reply(card)
 
         @post("/v1/chat/completions")
         async def chat_completions(request: Request[Any, Any, Any]) -> ASGIResponse:
@@ -48,7 +55,15 @@ class OpenAIDialect(Dialect):
         async def completions(request: Request[Any, Any, Any]) -> ASGIResponse:
             return _asgi(await completion.handle(request), request)
 
-        return [models, model, chat_completions, completions]
+        @post("/v1/load_lora_adapter")
+        async def load_adapter(request: Request[Any, Any, Any]) -> Response[str]:
+            return await adapters.load(request)
+
+        @post("/v1/unload_lora_adapter")
+        async def unload_adapter(request: Request[Any, Any, Any]) -> Response[str]:
+            return await adapters.unload(request)
+
+        return [models, model, chat_completions, completions, load_adapter, unload_adapter]
 
 
 def _asgi(reply: Any, request: Request[Any, Any, Any]) -> ASGIResponse:
@@ -70,3 +85,9 @@ def _card(model: ServedModel, name: str) -> dict[str, Any]:
         "max_model_len": model.max_model_len,
         "permission": [],
     }
+
+
+def _adapter_card(model: ServedModel, adapter: ServedAdapter) -> dict[str, Any]:
+    """Return the card of an adapter, as vLLM has it: its folder is the root."""
+    changes = {"created": adapter.created_s, "root": adapter.path, "parent": adapter.parent}
+    return _card(model, adapter.name) | changes

@@ -98,7 +98,17 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
 
 def chat_names(body: ChatBody) -> dict[str, str]:
     """Return how the front end's names of parameters are called in a chat."""
-    return {"prompt": "messages", "logprobs": "top_logprobs"} | _limit_name(body) | form_names(body)
+    return {
+        "prompt": "messages",
+        "logprobs": "top_logprobs",
+        **_limit_name(body),
+        **common_names(body),
+    }
+
+
+def common_names(body: GenerationBody) -> dict[str, str]:
+    """Return how the front end's names of parameters are called in chats and completions."""
+    return {"lora_request": "adapters" if body.adapters else "model", **form_names(body)}
 
 
 def _limit_name(body: ChatBody) -> dict[str, str]:
