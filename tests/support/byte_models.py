@@ -30,6 +30,14 @@ MINISTRAL = Variant(
         **_SIZES, "sliding_window": 16, "head_dim": 16, "layer_types": [SLIDING, FULL, SLIDING],
     },
 )  # fmt: skip
+GEMMA3 = Variant(
+    "Gemma3-bytes",
+    "Gemma3",
+    options={
+        **_SIZES, "sliding_window": 16, "head_dim": 16, "layer_types": [SLIDING, FULL, SLIDING],
+        "max_position_embeddings": 1024,
+    },
+)  # fmt: skip
 
 
 def save_tokenizer(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """Tiny random models of the linear-hybrid family, and their logits by definition in float64.
 
-No library has this family, so that the twin is written here: token after token, one expression
-for each step, no blocks, caches or batches.
+No library has this family, so that the twin is written here: one expression for each step, every
+token against all before it, no states, blocks, caches or batches.
 """
 
 from __future__ import annotations
@@ -93,17 +93,17 @@ class Hybrid:
 
 def _attention(x: Tensor, layer: dict[str, Tensor], kind: str, window: int) -> Tensor:
     q, k, v = ((x @ layer[f"self_attn.{name}_proj.weight"].T).view(len(x), 4, 16) for name in "qkv")
+    distance = torch.arange(len(x))[:, None] - torch.arange(len(x))
     if kind == LINEAR:
-        rates = [math.exp(-(2.0 ** (-8 / 4 * (head + 1)))) for head in range(4)]
-        rate = torch.tensor(rates, dtype=x.dtype)[:, None, None]
-        state, rows = torch.zeros(4, 16, 16, dtype=x.dtype), []
-        for t in range(len(x)):
-            state = rate * state + k[t][:, :, None] * v[t][:, None]
-            rows.append(torch.einsum("hk,hkv->hv", q[t], state))
-        out = _norm(torch.stack(rows), layer["self_attn.norm.weight"])
+        slopes = torch.tensor([2.0 ** (-8 / 4 * (head + 1)) for head in range(4)], dtype=x.dtype)
+        # what a state holds of a token when another reads it: no state is needed to say so
+        kept = torch.exp(-slopes[:, None, None] * distance.clamp(min=0)).masked_fill(
+            distance < 0, 0
+        )
+        out = torch.einsum("hnt,thd->nhd", torch.einsum("nhd,thd->hnt", q, k) * kept, v)
+        out = _norm(out, layer["self_attn.norm.weight"])
     else:
         q, k = _rotated(q), _rotated(k)
-        distance = torch.arange(len(x))[:, None] - torch.arange(len(x))
         is_hidden = (distance < 0) | ((kind == SLIDING) & (distance >= window))
         scores = torch.einsum("nhd,thd->hnt", q, k) / 4
         weights = scores.masked_fill(is_hidden, -math.inf).softmax(-1)
