@@ -20,6 +20,7 @@ from octavo.config.resolve import resolve
 from octavo.errors import ConfigError, EngineDeadError, ModelLoadError
 from octavo_plugins.executors.ranks import RanksExecutor
 from peft_folders import Lora, write_adapter
+from server_process import octavo_serve
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 SIZES = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "max_model_len": 256, "max_logprobs": -1}
@@ -258,6 +259,34 @@ sys.stdin.read()
         assert len(ranks) == 2
         os.kill(parent.pid, signal.SIGKILL)
         assert psutil.wait_procs(ranks, timeout=5)[1] == []
+
+
+def served_text(server, body):
+    answer = server.post("/v1/completions", body)
+    assert answer.status_code == 200, f"{answer.text}\n{server.log}"
+    return answer.json()["choices"][0]["text"]
+
+
+@pytest.mark.full
+def test_a_server_starts_another_engine_when_a_rank_is_killed(path):
+    flags = ["--tensor-parallel-size", "2", "--num-gpu-blocks-override", "80", "--threads", "1"]
+    body = {"prompt": random_prompt(6, 1), "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+    with octavo_serve(path, *flags) as server:
+        expected = served_text(server, body)
+        killed = ranks_of(server.process.pid)
+        assert len(killed) == 2
+        answers = []
+        call = threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body)))
+        call.start()
+        server.until(lambda: server.metrics()["num_requests_running"] == 1)
+        killed[0].kill()
+        call.join()
+        assert answers[0].status_code == 503
+        assert psutil.wait_procs(killed, timeout=5)[1] == []
+        server.until(lambda: server.http.get("/health").status_code == 200, 60)
+        assert len(ranks_of(server.process.pid)) == 2
+        assert served_text(server, body) == expected
+        assert "it was ended by signal 9 (SIGKILL)" in server.log
 
 
 # ---------------------------------------------------------------------- a real model
