@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from octavo.errors import EngineDeadError
 from octavo.serving import protocol
+from octavo.serving.framing import FrameBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ class EngineConnection(asyncio.Protocol):
         self.is_lost = False
         self._on_batch = on_batch
         self._on_lost = on_lost
-        self._frames = protocol.FrameBuffer()
+        self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
         self._numbers = itertools.count()

@@ -1,16 +1,15 @@
-"""What the server process and the engine process say to each other, and how it is framed.
+"""What the server process and the engine process say to each other.
 
-A frame is four bytes of length (big-endian) and one msgpack message; no pickle, so that neither
-side can make the other run anything. The first message is `Start`, answered once by `Ready` or
-`StartFailed`; then requests and outputs go both ways. Closing the socket ends the engine.
+A frame holds one msgpack message; no pickle, so that neither side can make the other run
+anything. The first message is `Start`, answered once by `Ready` or `StartFailed`; then requests
+and outputs go both ways. Closing the socket ends the engine.
 
-Knows messages and bytes. Does not know sockets' owners, HTTP, or how an engine works.
+Knows messages. Does not know sockets' owners, HTTP, or how an engine works.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -21,13 +20,13 @@ from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, Engi
 from octavo.interfaces.adapter import AdapterSpec, AdapterUse
 from octavo.interfaces.grammar import GrammarSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.serving.framing import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 
-_HEADER = struct.Struct(">I")
 _PARAMS_DEFAULTS = {
     field.name: getattr(SamplingParams(), field.name)
     for field in dataclasses.fields(SamplingParams)
@@ -190,11 +189,6 @@ def encode_frame(message: ToEngine | FromEngine) -> bytes:
     return frame(_encoder.encode(message))
 
 
-def frame(body: bytes) -> bytes:
-    """Return a body as one frame."""
-    return _HEADER.pack(len(body)) + body
-
-
 def decode_to_engine(body: bytes) -> ToEngine:
     """Return the message in a frame's body, as the engine process reads it."""
     return _decode_to_engine(body)
@@ -203,28 +197,6 @@ def decode_to_engine(body: bytes) -> ToEngine:
 def decode_from_engine(body: bytes) -> FromEngine:
     """Return the message in a frame's body, as the server process reads it."""
     return _decode_from_engine(body)
-
-
-class FrameBuffer:
-    """Cuts a stream of bytes into the bodies of frames."""
-
-    def __init__(self) -> None:
-        self._pending = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take more bytes and yield each body that is complete now."""
-        pending = self._pending
-        pending += data
-        start = 0
-        while len(pending) - start >= _HEADER.size:
-            (length,) = _HEADER.unpack_from(pending, start)
-            end = start + _HEADER.size + length
-            if len(pending) < end:
-                break
-            yield bytes(memoryview(pending)[start + _HEADER.size : end])
-            start = end
-        if start:
-            del pending[:start]
 
 
 class _Distinct(Generic[T]):

@@ -18,8 +18,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import EngineDeadError
+from octavo.serving.framing import FrameBuffer
 from octavo.serving.process import start_child
-from octavo.serving.protocol import FrameBuffer, error_from_wire
+from octavo.serving.protocol import error_from_wire
 from octavo_plugins.executors import rank_wire as wire
 
 if TYPE_CHECKING:
@@ -115,7 +116,13 @@ class RankGroup:
     # ------------------------------------------------------------------ what comes back
 
     def _read(self) -> None:
-        while self._selector.get_map():
+        try:
+            self._read_until_the_end()
+        except Exception as error:  # noqa: BLE001 - whoever waits for an answer must be told
+            self._fail(EngineDeadError("an answer of a rank cannot be read", repr(error)))
+
+    def _read_until_the_end(self) -> None:
+        while True:
             for key, _ in self._selector.select():
                 self._take(key.data)
             if self._error is not None:

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from octavo.openmp import let_threads_sleep
-from octavo.serving.protocol import FrameBuffer
+from octavo.serving.framing import FrameBuffer
 from octavo_plugins.executors import rank_wire as wire
 
 if TYPE_CHECKING:

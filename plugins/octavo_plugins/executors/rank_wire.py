@@ -17,10 +17,13 @@ from octavo.engine.plan import StepPlan, StepResult
 from octavo.interfaces.adapter import AdapterSpec
 from octavo.interfaces.executor import ExecutorFacts
 from octavo.interfaces.grammar import GrammarSpec
-from octavo.serving.protocol import WireError, frame
+from octavo.serving.framing import frame
+from octavo.serving.protocol import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from octavo.engine.plan import RowStart
 
 
 class Load(msgspec.Struct, tag="load"):
@@ -118,6 +121,15 @@ _decode_from_rank: Callable[[bytes], FromRank] = msgspec.msgpack.Decoder(FromRan
 def encode(message: ToRank | FromRank) -> bytes:
     """Return a message as one frame."""
     return frame(_encoder.encode(message))
+
+
+def why_not(start: RowStart) -> str | None:
+    """Return why a request cannot be sent to another process; None when it can."""
+    try:
+        _encoder.encode(start)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return f"a value of this request cannot be sent to the ranks: {error}"
+    return None
 
 
 def decode_to_rank(body: bytes) -> ToRank:

@@ -12,6 +12,7 @@ from octavo.interfaces.adapter import AdapterSpec, AdapterUse
 from octavo.interfaces.grammar import GrammarSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.serving import protocol
+from octavo.serving.framing import FrameBuffer
 
 
 def everything_set():
@@ -33,7 +34,7 @@ def everything_set():
 
 
 def through_the_wire(message, decode):
-    (body,) = protocol.FrameBuffer().feed(protocol.encode_frame(message))
+    (body,) = FrameBuffer().feed(protocol.encode_frame(message))
     return decode(body)
 
 
@@ -126,7 +127,7 @@ def test_info_arrives_as_it_was():
 def test_frames_come_out_whole_however_the_bytes_are_cut(texts, size):
     messages = [protocol.Abort([text.hex()]) for text in texts]
     data = b"".join(protocol.encode_frame(message) for message in messages)
-    frames = protocol.FrameBuffer()
+    frames = FrameBuffer()
 
     pieces = [data[i : i + size] for i in range(0, len(data), size)]
     found = [protocol.decode_to_engine(body) for piece in pieces for body in frames.feed(piece)]
