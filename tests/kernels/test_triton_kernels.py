@@ -183,14 +183,25 @@ def test_what_stands_in_unowned_slots_changes_no_bit():
 
 
 def test_blocks_out_of_the_window_may_be_gone():
-    case = AttentionCase([100, 64], [3, 1], 2, 1, dim=64)
+    case = AttentionCase([100, 64], [3, 1], 2, 1, dim=64, block_size=4)
     params = AttentionParams(0.125, 20)
     cache = case.cache()
     clean = attend(case, params, cache=cache)
     # the first query of sequence 0 stands at 97 and sees 78 and following; of sequence 1, 44
-    case.tables[0, : 78 // 16] = 0
-    case.tables[1, : 44 // 16] = 0
+    case.tables[0, : 78 // 4] = 0
+    case.tables[1, : 44 // 4] = 0
     assert torch.equal(attend(case, params, cache=cache), clean)
+
+
+def test_pieces_of_a_chunk_may_be_shared_by_programs_that_have_several():
+    case = AttentionCase([140], [9], 2, 1, dim=64)
+    params = AttentionParams(0.125)
+    alone = attend(case, params)
+    assert TritonPlan(case.batch, 2).work_for(1 << 30, SMALL, 2, 1).items[:, 4:6].tolist() == [
+        [0, 3],
+        [3, 5],
+    ]
+    assert torch.equal(attend(case, params, programs=2), alone)
 
 
 def test_one_sequence_of_nan_leaves_the_others_alone():
