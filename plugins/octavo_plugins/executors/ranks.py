@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from octavo.engine.plan import RowSpec
 from octavo.errors import EngineDeadError, EngineError
 from octavo.execution.load import build_architecture
 from octavo.execution.measure import measure_costs
@@ -21,6 +22,7 @@ from octavo.interfaces.adapter import AdapterSpec
 from octavo.interfaces.executor import Executor, ExecutorFacts
 from octavo.interfaces.ops import Collective
 from octavo.model_files import locate_model, open_checkpoint
+from octavo.sampling_params import SamplingParams
 from octavo_plugins.executors import rank_wire as wire
 from octavo_plugins.executors.rank_group import RankGroup
 
@@ -49,8 +51,8 @@ class RanksExecutor(Executor):
         super().__init__(options)
         self._group: RankGroup | None = None
         self._numbers = count()
-        #: rows whose request has processors, which no rank can run
-        self._refused_rows: set[int] = set()
+        #: why the requests of some rows get no token
+        self._refused: dict[int, str] = {}
 
     def start(self, config: ResolvedConfig) -> ExecutorFacts:
         """Start the ranks, have each load its share, and measure what steps cost all together."""
@@ -74,24 +76,33 @@ class RanksExecutor(Executor):
 
     def submit(self, plan: StepPlan) -> RanksHandle:
         """Send the plan to all ranks, and return at once."""
-        refused = self._refuse_processors(plan)
-        if refused:
-            plan = replace(plan, starts=[_without_processors(start) for start in plan.starts])
-        return RanksHandle(self._running().call_all(wire.Run(plan)), self._failed_in(plan))
+        for row in (*plan.ends, *plan.pauses):
+            self._refused.pop(row, None)
+        if plan.starts:
+            plan = replace(plan, starts=[self._sendable(start) for start in plan.starts])
+        failed = {}
+        if self._refused:
+            failed = {
+                index: self._refused[advance.row]
+                for index, advance in enumerate(plan.advances)
+                if advance.row in self._refused
+            }
+        return RanksHandle(self._running().call_all(wire.Run(plan)), failed)
 
-    def _refuse_processors(self, plan: StepPlan) -> bool:
-        """Note which rows can get no token; return whether any of them starts here."""
-        self._refused_rows.difference_update(plan.ends, plan.pauses)
-        refused = {start.row for start in plan.starts if start.spec.params.logits_processors}
-        self._refused_rows |= refused
-        return bool(refused)
+    def _sendable(self, start: RowStart) -> RowStart:
+        """Return what the ranks are to know of a request, and note why it must fail, if it must.
 
-    def _failed_in(self, plan: StepPlan) -> list[int]:
-        """Return the indices of the advances that fail whatever the ranks make of them."""
-        if not self._refused_rows:
-            return []
-        rows = self._refused_rows
-        return [index for index, advance in enumerate(plan.advances) if advance.row in rows]
+        A request that cannot be sent as it is has a row all the same: an empty one of its length.
+        """
+        # what the front end alone reads, and may hold any text
+        params = replace(start.spec.params, stop=None, structured_outputs=None)
+        sendable = replace(start, spec=replace(start.spec, params=params))
+        why = _NO_PROCESSORS if params.logits_processors else wire.why_not(sendable)
+        if why is None:
+            return sendable
+        self._refused[start.row] = why
+        bare = RowSpec(SamplingParams(), 0, 0, start.spec.num_prompt_tokens)
+        return replace(start, spec=bare)
 
     def prepare(self, resource: Resource) -> Future[str]:
         """Have every rank make a grammar or an adapter ready."""
@@ -119,7 +130,7 @@ class RanksHandle:
 
     __slots__ = ("_failed", "_future")
 
-    def __init__(self, future: Future[list[wire.Reply]], failed: list[int]) -> None:
+    def __init__(self, future: Future[list[wire.Reply]], failed: dict[int, str]) -> None:
         self._future = future
         self._failed = failed
 
@@ -134,9 +145,9 @@ class RanksHandle:
         checks = [reply.check for reply in replies]
         if result is None or len(set(checks)) > 1:
             raise EngineDeadError(f"the ranks disagree on the tokens of a step: {checks}")
-        for index in self._failed:
+        for index, why in self._failed.items():
             result.token_ids[index] = ()
-            result.errors[index] = _NO_PROCESSORS
+            result.errors[index] = why
         return result
 
 
@@ -189,8 +200,3 @@ def _for_ranks(config: ResolvedConfig, path: Path) -> ResolvedConfig:
 
 def _named(resource: Resource) -> dict[str, Any]:
     return {"adapter" if isinstance(resource, AdapterSpec) else "grammar": resource}
-
-
-def _without_processors(start: RowStart) -> RowStart:
-    params = replace(start.spec.params, logits_processors=None)
-    return replace(start, spec=replace(start.spec, params=params))
