@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import threading
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ import tiny_models
 from byte_models import LLAMA, random_prompt, save_byte_model, values_of
 from octavo import LLM, AsyncLLM, LoRARequest, SamplingParams
 from octavo.errors import AdapterError, RequestError
+from octavo_plugins.adapters.lora import LoraFormat
 from peft_folders import Lora, merged, write_adapter
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
@@ -276,6 +278,44 @@ def test_adapters_may_be_switched_off(model, folders):
 
 
 # ---------------------------------------------------------------------- AsyncLLM
+
+
+class SlowLora(LoraFormat):
+    """Reads no adapter before it may."""
+
+    may_read = threading.Event()
+
+    def read(self, path):
+        assert self.may_read.wait(60)
+        return super().read(path)
+
+
+def test_a_request_whose_adapter_is_being_read_holds_up_nobody(model, folders):
+    SlowLora.may_read.clear()
+
+    async def tokens(llm, adapters, request_id=None):
+        last = None
+        async for output in llm.generate(PROMPT, SCORED, request_id, lora_request=adapters):
+            last = output
+        return last
+
+    async def main():
+        async with AsyncLLM(
+            model, max_num_seqs=2, max_num_batched_tokens=48, threads=1, adapter=[SlowLora]
+        ) as llm:
+            adapters = request(folders, "all")
+            held = [asyncio.create_task(tokens(llm, adapters)) for _ in range(4)]
+            gone = asyncio.create_task(tokens(llm, request(folders, "few"), "gone"))
+            for _ in range(3):
+                assert_as_merged(await tokens(llm, None))
+            await llm.abort("gone")
+            assert (await gone).outputs[0].finish_reason == "abort"
+            assert not any(task.done() for task in held)
+            SlowLora.may_read.set()
+            for output in await asyncio.gather(*held):
+                assert_as_merged(output, *blend_of(folders, all=1))
+
+    asyncio.run(main())
 
 
 def test_adapters_in_an_event_loop(model, folders, tmp_path):
