@@ -190,8 +190,9 @@ def test_why_of_a_component(sites, run):
     )
 
 
-def test_why_of_a_kind_is_what_auto_thinks(sites, run):
+def test_why_of_a_kind_is_what_auto_thinks(sites, run, monkeypatch):
     sites.add("picky")
+    monkeypatch.setattr("octavo_plugins.ops.triton_reasons.why_not", lambda context: ["it is no"])
 
     code, out, _ = run("why", "ops")
 
@@ -199,10 +200,13 @@ def test_why_of_a_kind_is_what_auto_thinks(sites, run):
     assert out.splitlines()[1:] == [
         "quantum: qubits>=2 is not installed",
         "gpu: no GPU is here, threads is None".replace(", t", "; t"),
+        "triton: it is no",
         "odd: its why_not failed: ValueError: cannot tell",
         "torch: nothing speaks against it",
     ]
-    assert out.startswith("ops 'torch' is in use: auto: first of quantum, gpu, odd, torch; not ")
+    assert out.startswith(
+        "ops 'torch' is in use: auto: first of quantum, gpu, triton, odd, torch; not "
+    )
 
 
 def test_why_of_a_kind_of_which_none_can_run(sites, run):

@@ -153,16 +153,18 @@ def test_an_option_of_the_wrong_component_is_refused(sites):
     )
 
 
-def test_auto_takes_the_first_that_has_no_reason_against_it(sites):
+def test_auto_takes_the_first_that_has_no_reason_against_it(sites, monkeypatch):
     sites.add("picky")
+    monkeypatch.setattr("octavo_plugins.ops.triton_reasons.why_not", lambda context: ["it is no"])
 
     chosen = resolve(flags={"threads": "3"}).chosen["ops"]
 
     assert chosen.name == "torch"
     assert chosen.why == (
-        "auto: first of quantum, gpu, odd, torch; "
+        "auto: first of quantum, gpu, triton, odd, torch; "
         "not quantum: qubits>=2 is not installed; "
         "not gpu: no GPU is here, threads is 3; "
+        "not triton: it is no; "
         "not odd: its why_not failed: ValueError: cannot tell"
     )
 

@@ -116,7 +116,8 @@ def test_a_name_of_another_kind_is_recognised(sites):
 def test_candidates_come_by_rank_then_name(sites):
     sites.add("picky")
 
-    assert [one.name for one in build_catalogue().all("ops")] == ["quantum", "gpu", "odd", "torch"]
+    names = [one.name for one in build_catalogue().all("ops")]
+    assert names == ["quantum", "gpu", "triton", "odd", "torch"]
 
 
 def test_facts_find_their_component(sites):
