@@ -215,3 +215,41 @@ def test_fields_that_do_not_fit_together_are_refused(given, param):
         completion_params(CompletionBody(prompt="a", **given), SamplingParams())
 
     assert caught.value.param == param
+
+
+DECLARED = frozenset({"typical_p", "store", "user"})
+
+
+def declared_args(raw, **settings):
+    settings = {"is_strict": True, "declared": DECLARED} | settings
+    decoded = decode_body(raw, CompletionBody, **settings)
+    assert decoded.ignored == []
+    return completion_params(decoded.body, SamplingParams()).extra_args
+
+
+def test_parameters_of_components_join_those_in_xargs():
+    assert declared_args(b'{"prompt":"a","typical_p":0.5}') == {"typical_p": 0.5}
+    raw = b'{"prompt":"a","typical_p":"x","vllm_xargs":{"b":1}}'
+    assert declared_args(raw) == {"b": 1, "typical_p": "x"}
+    assert declared_args(b'{"prompt":"a","typical_p":null}') is None
+    assert declared_args(b'{"prompt":"a","store":true}') == {"store": True}
+
+
+def test_a_field_of_the_body_itself_is_nobody_elses():
+    assert declared_args(b'{"prompt":"a","user":"me"}') is None
+
+
+def test_a_parameter_in_both_places_is_refused():
+    with pytest.raises(RequestError, match="given twice") as caught:
+        declared_args(b'{"prompt":"a","typical_p":1,"vllm_xargs":{"typical_p":1}}')
+    assert caught.value.param == "typical_p"
+
+
+def test_declared_names_are_suggested():
+    with pytest.raises(RequestError, match="did you mean 'typical_p'") as caught:
+        declared_args(b'{"prompt":"a","typicalp":0.5}')
+    assert caught.value.param == "typicalp"
+
+
+def test_B23_texts_of_declared_parameters_are_repaired_too():
+    assert declared_args(b'{"prompt":"a","typical_p":"\\ud83d"}') == {"typical_p": "\ufffd"}
