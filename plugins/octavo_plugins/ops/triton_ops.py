@@ -6,9 +6,11 @@ Knows the interface of ops and the Triton kernels. Does not know layers, models 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import UnsupportedError
+from octavo.interfaces.ops import AdapterBatch
 from octavo_kernels.triton import layers
 from octavo_kernels.triton.devices import HOW_TO_INTERPRET, device_name, why_not
 from octavo_plugins.ops.torch_ops import LinearWeight, RotaryTable, TorchOps
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.architecture import RotaryConfig
-    from octavo.interfaces.ops import Count
+    from octavo.interfaces.ops import AdapterPart, AdapterParts, Count
     from octavo.interfaces.sampler import (
         LogprobInputs,
         LogprobOutputs,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         SamplingOutputs,
     )
     from octavo.interfaces.weights import WeightBlocks
+    from octavo_kernels.reference.lora import LowRankStack
 
 
 class TritonOps(TorchOps):
@@ -54,6 +57,22 @@ class TritonOps(TorchOps):
     def pack_vector(self, blocks: Sequence[WeightBlocks]) -> Tensor:
         """Decode vectors and join them: float32 [n]."""
         return super().pack_vector(blocks).to(self._device)
+
+    def pack_adapter(self, parts: Sequence[AdapterPart]) -> LowRankStack:
+        """Join the first factors, and lay out the second ones for products of few rows."""
+        device = self._device
+        return super().pack_adapter(
+            [replace(part, a=part.a.to(device), b=part.b.to(device)) for part in parts]
+        )
+
+    def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
+        """Add what each adapter changes to its tokens: all tokens of an adapter at once."""
+        device = self._device
+        segments = [
+            replace(one, tokens=one.tokens.to(device), scales=one.scales.to(device))
+            for one in batch.segments
+        ]
+        super().adapt(out, x, parts, AdapterBatch(segments))
 
     def rms_norm(self, out: Tensor, x: Tensor, weight: Tensor, eps: float, rows: Count) -> None:
         """Normalise the last dimension; `out` may be `x`."""
