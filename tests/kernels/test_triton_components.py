@@ -18,7 +18,7 @@ from octavo.errors import UnsupportedError
 from octavo.interfaces.architecture import RotaryConfig
 from octavo.interfaces.attention import CacheSpec
 from octavo.interfaces.executor import StepCosts
-from octavo.interfaces.ops import Count
+from octavo.interfaces.ops import AdapterBatch, AdapterPart, AdapterParts, AdapterSegment, Count
 from octavo.interfaces.weights import WeightBlocks
 from octavo_kernels.triton.bench import Sizes, main
 from octavo_kernels.triton.devices import device_name, is_interpreted
@@ -99,6 +99,17 @@ def results(ops, device):
     ops.rotary(heads[:, :4], heads[:, 4:5], positions, table, count)
     weight = ops.pack_linear([blocks_of(random(7, 24)), blocks_of(random(2, 24))])
     ops.linear(canaries("linear", 9), x, weight, None, count)
+    changes = [
+        AdapterPart(random(2, 24), random(7, 2), 0),
+        AdapterPart(random(3, 24), random(2, 3), 7),
+    ]
+    segments = [
+        AdapterSegment(4, torch.tensor([0, 2]), torch.tensor([[1.0], [0.5]])),
+        AdapterSegment(4, torch.tensor([1]), torch.tensor([[2.0]]), first=1),
+        AdapterSegment(5, torch.tensor([2]), torch.tensor([[1.0]]), first=2),
+    ]
+    adapted = AdapterParts({4: ops.pack_adapter(changes)})
+    ops.adapt(canaries("adapt", 9), x, adapted, AdapterBatch(segments))
     embedding = ops.pack_embedding(blocks_of(random(11, 24)))
     ops.embedding(canaries("embedding", 24), positions, embedding, Count(2))
     return {name: tensor.cpu() for name, tensor in made.items()}
