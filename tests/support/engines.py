@@ -78,6 +78,7 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
         enable_prefix_caching=setup.enable_prefix_caching,
         eviction=Lru(),
         groups=setup.groups,
+        max_tokens_ahead=(setup.depth + 1) * setup.max_num_batched_tokens,
     )
     allocator = setup.allocator_class(None, context, **setup.allocator_options)
     limits = Limits(

@@ -133,6 +133,11 @@ class EngineConfig(Section):
         None, ge=1, description="threads that compute; default: the cores this process may use"
     )
 
+    @property
+    def max_tokens_ahead(self) -> int:
+        """Return how many tokens of one request may be in flight, beyond the committed ones."""
+        return (self.depth + 1) * self.max_num_batched_tokens
+
 
 class ModelConfig(Section):
     """Which model, and how its files are read."""

@@ -37,6 +37,7 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
             enable_prefix_caching=settings.enable_prefix_caching,
             eviction=config.build("eviction"),
             groups=facts.groups,
+            max_tokens_ahead=settings.max_tokens_ahead,
         )
         allocator: Allocator = config.build("allocator", context=context)
         limits = Limits(

@@ -258,7 +258,7 @@ class SchedulingCore:
                 continue
             num_known = len(request.token_ids)
             table = request.table
-            if not self.allocator.can_allocate(table, num_known, num_hit_tokens=num_hits):
+            if not self.allocator.can_admit(table, num_known, num_hit_tokens=num_hits):
                 return
             num_tokens = self._chunk(request, num_known - num_hits, num_hits, budget)
             if num_tokens <= 0:

@@ -26,6 +26,7 @@ from octavo.execution.memory import KVDemand, num_blocks_for
 from octavo.execution.resources import Resources
 from octavo.execution.runner import ModelRunner, RunnerShape, WeightFacts
 from octavo.interfaces.attention import StateSpec
+from octavo.interfaces.cache_demand import CacheDemand
 from octavo.interfaces.executor import ExecutorFacts
 from octavo.interfaces.proposer import ExecutorProposer
 from octavo.model_files import locate_model, open_checkpoint
@@ -205,8 +206,9 @@ def runner_shape(
             f"its config allows {longest} positions, rope scaling counted",
         )
     max_model_len = settings.max_model_len or longest
+    cache = CacheDemand(layout.groups, settings.block_size, settings.max_tokens_ahead)
     num_blocks = _num_blocks(config, architecture, layout, max_model_len, available_bytes)
-    capacity_tokens = (num_blocks - 1) // len(layout.groups) * settings.block_size
+    capacity_tokens = cache.longest(num_blocks - 1, max_model_len)
     if capacity_tokens < max_model_len:
         logger.warning(
             "the KV cache holds %d tokens, less than the context of %d: "

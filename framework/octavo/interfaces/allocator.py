@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from octavo.interfaces.cache_demand import CacheDemand
 from octavo.interfaces.executor import CacheGroup
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class AllocatorContext:
     """What an allocator is built with. `num_blocks` counts block 0, the null block.
 
     `groups`: each request has one table of blocks for each, all from one pool of ids.
+    `max_tokens_ahead`: as in `CacheDemand`.
     """
 
     num_blocks: int
@@ -30,6 +32,12 @@ class AllocatorContext:
     enable_prefix_caching: bool
     eviction: Eviction
     groups: tuple[CacheGroup, ...] = (CacheGroup(),)
+    max_tokens_ahead: int | None = None
+
+    @property
+    def demand(self) -> CacheDemand:
+        """Return how many blocks requests hold."""
+        return CacheDemand(self.groups, self.block_size, self.max_tokens_ahead)
 
 
 @dataclass(slots=True)
@@ -114,6 +122,13 @@ class Allocator(ABC):
     @abstractmethod
     def can_allocate(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
         """Return whether `allocate` with the same arguments would succeed."""
+
+    def can_admit(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
+        """Return whether there is room for a request of so many known tokens, run step by step.
+
+        That may take fewer blocks than `allocate` needs at once: some are given back meanwhile.
+        """
+        return self.can_allocate(table, num_tokens, num_hit_tokens=num_hit_tokens)
 
     @abstractmethod
     def commit(self, table: BlockTable, token_ids: Sequence[int], num_tokens: int) -> None:

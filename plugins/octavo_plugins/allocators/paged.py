@@ -47,11 +47,8 @@ class PagedAllocator(Allocator):
 
     @property
     def capacity_tokens(self) -> int:
-        """What one request can hold, if no group's blocks had been trimmed yet.
-
-        A long prompt is written in chunks of any size, so that less could not be promised.
-        """
-        return self._total // len(self._reaches) * self.block_size
+        """What one request can hold, with the blocks given back that it has left behind."""
+        return self.context.demand.longest(self._total, self.context.max_model_len)
 
     def counts(self) -> BlockCounts:
         """Return the counts; used is what is neither free nor cached."""
@@ -105,6 +102,19 @@ class PagedAllocator(Allocator):
     def can_allocate(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
         """Count blocks; hits that are merely cached are no longer there to be evicted."""
         return self._is_room(*self._need(table, num_tokens, num_hit_tokens))
+
+    def can_admit(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
+        """Count the blocks that the request will hold at once."""
+        num_blocks = -(-num_tokens // self.block_size)
+        _, hits = self._need(table, num_tokens, num_hit_tokens)
+        num_kept = [len(ids) - ids.count(0) for ids in hits] or [0] * len(self._reaches)
+        num_fresh = num_blocks - num_hit_tokens // self.block_size
+        most = self.context.demand.most(num_blocks)
+        num_new = sum(
+            max(0, min(kept + num_fresh, limit) - kept)
+            for kept, limit in zip(num_kept, most, strict=True)
+        )
+        return self._is_room(num_new, hits)
 
     def _is_room(self, num_new: int, hits: list[list[int]]) -> bool:
         num_revived = sum(
