@@ -21,7 +21,7 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="llguidance",
             target="octavo_plugins.grammars.llguidance_grammar:LLGuidance",
-            options="octavo_plugins.grammars.llguidance_grammar:LLGuidanceOptions",
+            options="octavo_plugins.grammars.options:LLGuidanceOptions",
             summary="JSON schemas, regular expressions, choices and Lark grammars, by llguidance",
             requires=("llguidance>=1.9",),
         )

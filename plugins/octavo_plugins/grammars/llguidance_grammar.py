@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import llguidance
 import numpy as np
-from pydantic import Field
 
 from octavo.errors import GrammarError
 from octavo.interfaces.grammar import CompiledGrammar, GrammarBackend, GrammarState
-from octavo.plugin.options import ComponentOptions
+from octavo_plugins.grammars.options import LLGuidanceOptions
 from octavo_plugins.grammars.sources import source_of
 from octavo_plugins.grammars.trial import Trial
 from octavo_plugins.grammars.vocabulary import Vocabulary
@@ -37,19 +36,6 @@ _PLACE: Final = re.compile(r"^at \d+\(\d+\): ")
 _IN_SCHEMA: Final = re.compile(r'.*failed to (?:compile JSON schema|parse "%json"): ', re.DOTALL)
 _IN_REGEX: Final = re.compile(r".*^error: ", re.DOTALL | re.MULTILINE)
 _MAX_REASON_CHARS: Final = 400
-
-
-class LLGuidanceOptions(ComponentOptions):
-    """Options of `llguidance`: how much work one grammar may be."""
-
-    max_text_bytes: int = Field(1 << 20, ge=1, description="length of a grammar, at most")
-    max_compile_s: float = Field(10.0, gt=0, description="seconds that compiling may take")
-    max_compile_mb: int = Field(
-        1024, ge=256, description="megabytes that the process may have that compiles on trial"
-    )
-    max_states: int = Field(
-        50_000, ge=1, description="states that one grammar may grow while it is followed"
-    )
 
 
 class LLGuidance(GrammarBackend):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -11,7 +13,7 @@ from grammars import allowed, byte_backend, row_spec
 from octavo.errors import GrammarError, ModelLoadError
 from octavo.execution.grammars import GrammarStore, digest_of
 from octavo.interfaces.grammar import GrammarSpec
-from octavo_plugins.grammars.llguidance_grammar import LLGuidanceOptions
+from octavo_plugins.grammars.options import LLGuidanceOptions
 from scripted import EOS, VOCAB_SIZE
 
 LETTERS = GrammarSpec("regex", "a{2}b?")
@@ -245,3 +247,33 @@ def test_a_dead_end_behind_a_draft_concerns_the_draft_alone():
     assert [tokens(mask) for mask in row.masks(b"a")] == [sorted(b"ab"), []]
     assert [tokens(mask) for mask in row.masks(b"b")] == [sorted(b"ab"), [ord("b")]]
     store.close()
+
+
+_WITHOUT_LIBRARY = """
+import sys
+sys.modules["llguidance"] = None
+from concurrent.futures import Future
+from pathlib import Path
+from octavo.config.resolve import resolve
+from octavo.errors import GrammarError
+from octavo.execution import grammars
+from octavo.interfaces.grammar import GrammarSpec
+
+grammars.describe_model = grammars.load_tokenizer = lambda *_: None
+config = resolve(overrides={"model": "m", "grammar.max-compile-s": 5})
+store = grammars.GrammarStore.of(config, Path("m"), 10)
+try:
+    store.prepare(GrammarSpec("regex", "a")).result()
+except GrammarError as error:
+    print(error)
+store.close()
+"""
+
+
+def test_without_the_library_forms_are_refused_and_nothing_else():
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_LIBRARY], capture_output=True, text=True, check=True
+    )
+
+    assert "this model's texts cannot be given a form" in done.stdout
+    assert "pip install 'llguidance>=1.9'" in done.stdout

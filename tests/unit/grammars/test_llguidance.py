@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from grammars import accepts, allowed, byte_backend, follow, mask_of, schema_spec
 from octavo.errors import GrammarError
 from octavo.interfaces.grammar import GrammarContext, GrammarSpec
-from octavo_plugins.grammars.llguidance_grammar import LLGuidance, LLGuidanceOptions
+from octavo_plugins.grammars.llguidance_grammar import LLGuidance
+from octavo_plugins.grammars.options import LLGuidanceOptions
 from scripted import BOS, END_OF_TURN, EOS, VOCAB_SIZE, BytesTokenizer, WordsTokenizer
 
 ORDER = {
