@@ -74,6 +74,12 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
         "fully-sharded-loras": Foreign(
             "accepted", "each rank has its share of an adapter", is_switch=True
         ),
+        "guided-decoding-backend": Foreign(
+            "refused", "--grammar chooses what compiles grammars", "auto"
+        ),
+        "structured-outputs-config": Foreign(
+            "refused", "--grammar chooses what compiles grammars, requests choose whitespace", "{}"
+        ),
         "enable-auto-tool-choice": Foreign(
             "refused", "this version does not parse tool calls", is_switch=True
         ),

@@ -182,6 +182,7 @@ class GrammarRow:
         self._is_end_late = params.ignore_eos
         self._ends = frozenset(spec.eos_token_ids) | frozenset(params.stop_token_ids or ())
         self._end_bits = bits_of(self._ends, vocab_size)
+        self._inner_bits = ~bits_of(frozenset(spec.eos_token_ids), vocab_size)
         self._compiled: CompiledGrammar | None = None
         self._state: GrammarState | None = None
         self._token_ids: list[int] = []
@@ -249,6 +250,7 @@ class GrammarRow:
     def _mask(self, state: GrammarState, num_followed: int) -> NDArray[np.uint32]:
         mask = np.empty(self._num_words, dtype=np.uint32)
         state.fill_mask(mask)
+        mask &= self._inner_bits  # what ends texts of this model is no part of one
         if self._is_end_late or len(self._token_ids) + num_followed < self._min_tokens:
             others = mask & ~self._end_bits
             if others.any():

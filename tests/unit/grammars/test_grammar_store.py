@@ -185,6 +185,16 @@ def test_stop_tokens_end_a_complete_text(store):
     assert row.forced(4) == []
 
 
+def test_a_token_that_ends_texts_of_the_model_is_no_part_of_one(store):
+    row = store.start(row_spec(GrammarSpec("regex", "[ab]{2}"), (EOS, ord("b"))), ())
+    masks = row.masks(b"aa")
+
+    assert [tokens(mask) for mask in masks[:2]] == [[ord("a")]] * 2
+    assert tokens(masks[2]) == sorted([EOS, ord("b")])
+    row.commit([*b"aa", ord("b")])
+    assert row.forced(4) == []
+
+
 def test_forced_tokens_are_offered_up_to_the_limit(store):
     row = row_of(store, GrammarSpec("regex", "xyzxyzxyz[0-9]"))
     assert row.forced(8) == [], "nothing is known of a row before its first masks"

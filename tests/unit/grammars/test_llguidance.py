@@ -190,6 +190,21 @@ def test_logits_may_be_more_than_the_tokenizer_has():
     backend.close()
 
 
+def test_tokens_of_the_same_bytes_are_allowed_alike():
+    class Doubled(BytesTokenizer):
+        def token_bytes(self, token_id):
+            return b"a" if token_id in {3, 200} else super().token_bytes(token_id)
+
+    backend = LLGuidance(None, GrammarContext(Doubled(), VOCAB_SIZE))
+    state = backend.compile(regex("a{2}")).start()
+
+    assert np.flatnonzero(mask_of(state)).tolist() == [3, ord("a"), 200]
+    assert state.advance(200)
+    assert state.advance(3)
+    assert state.is_complete
+    backend.close()
+
+
 def test_logits_may_be_fewer_than_the_tokenizer_has():
     backend = byte_backend(vocab_size=256)
     state = backend.compile(regex("hello one")).start()
