@@ -88,11 +88,9 @@ class RowShape(NamedTuple):
 
 
 class RotaryShape(NamedTuple):
-    """Heads of queries and keys, and half of the dimensions that are rotated."""
+    """Heads of queries and keys, half of the dimensions that are rotated, and what holds those."""
 
     heads: int
     kv_heads: int
     half: int
-    padded_heads: int
-    padded_kv_heads: int
     padded_half: int

@@ -71,8 +71,8 @@ def rotate(q: Rows, k: Rows, table: tl.tensor, positions: tl.tensor, shape: tl.c
     angles = table + position * (2 * shape.half) + pair
     cos = tl.load(angles, mask=is_pair, other=0.0)
     sin = tl.load(angles + shape.half, mask=is_pair, other=0.0)
-    _turn(q, token, (cos, sin), (shape.heads, shape.padded_heads), shape)
-    _turn(k, token, (cos, sin), (shape.kv_heads, shape.padded_kv_heads), shape)
+    _turn(q, token, (cos, sin), shape.heads, shape)
+    _turn(k, token, (cos, sin), shape.kv_heads, shape)
 
 
 @triton.jit
@@ -80,9 +80,9 @@ def _turn(
     x: Rows, token: tl.tensor, angle: tl.tuple, heads: tl.constexpr, shape: tl.constexpr
 ) -> None:
     """Turn pairs of the halves of the first dimensions of all heads of a token."""
-    head = tl.arange(0, heads[1])
+    head = tl.arange(0, triton.next_power_of_2(heads))
     pair = tl.arange(0, shape.padded_half)
-    is_pair = (head < heads[0])[:, None] & (pair < shape.half)[None, :]
+    is_pair = (head < heads)[:, None] & (pair < shape.half)[None, :]
     row = x.data + token.to(tl.int64) * x.token_stride
     places = row + (head * x.head_stride)[:, None] + pair[None, :]
     first = tl.load(places, mask=is_pair, other=0.0).to(tl.float32)

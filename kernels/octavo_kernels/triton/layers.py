@@ -54,10 +54,7 @@ def rotate(q: Tensor, k: Tensor, table: Tensor, positions: Tensor) -> None:
     if not len(q):
         return
     half = table.shape[-1]
-    heads, kv_heads = q.shape[1], k.shape[1]
-    shape = RotaryShape(
-        heads, kv_heads, half, power_of_two(heads), power_of_two(kv_heads), power_of_two(half)
-    )
+    shape = RotaryShape(q.shape[1], k.shape[1], half, power_of_two(half))
     kernels = kernels_for(q, "layer_kernels")
     kernels.rotate[(len(q),)](rows_of(q), rows_of(k), table, positions, shape, **_OPTIONS)
 
