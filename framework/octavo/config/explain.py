@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from octavo.config.fields import SETTINGS
+from octavo.config.fields import HIDDEN, SECRETS, SETTINGS
 from octavo.plugin.build import validate_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from octavo.config.resolved import ResolvedComponent, ResolvedConfig
-
-HIDDEN = "(hidden)"
 
 
 def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
@@ -46,9 +44,10 @@ def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
 
 
 def as_data(config: ResolvedConfig) -> dict[str, Any]:
-    """Return the config as plain data, with keys hidden and every option filled in."""
+    """Return the config as plain data, with secrets hidden and every option filled in."""
     data: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
-    data["server"]["api-key"] = [HIDDEN for _ in config.server.api_key]
+    for section, key in SECRETS:
+        data[section][key] = _hidden(data[section][key])
     for one in config.chosen.values():
         data["chosen"][one.kind]["options"] = effective_options(one)
     for kind, every in config.active.items():
@@ -83,9 +82,16 @@ def columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
 def _settings(config: ResolvedConfig) -> Iterable[tuple[Any, Any, str]]:
     for setting in SETTINGS.values():
         value = getattr(getattr(config, setting.section), setting.key.replace("-", "_"))
-        if setting.key == "api-key":
-            value = tuple(HIDDEN for _ in value)
+        if setting.is_secret:
+            value = _hidden(value)
         yield setting, value, config.origins.get(f"{setting.section}.{setting.key}", "default")
+
+
+def _hidden(value: Any) -> Any:
+    """Say whether a secret is set, and how many of a list are."""
+    if isinstance(value, list | tuple):
+        return [HIDDEN for _ in value]
+    return None if value is None else HIDDEN
 
 
 def _option_origin(config: ResolvedConfig, one: ResolvedComponent, key: str) -> str:
@@ -100,7 +106,7 @@ def _choices(config: ResolvedConfig) -> Iterable[tuple[str, ...]]:
     last = ""
     for one in components(config):
         kind = "" if one.kind == last else one.kind
-        yield kind, one.name, one.provider, one.why, one.target
+        yield kind, one.name, one.provider, one.target, one.why  # the longest comes last
         last = one.kind
 
 

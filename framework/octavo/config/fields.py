@@ -31,6 +31,7 @@ class Setting:
     shape: Literal["value", "switch", "list"]
     choices: tuple[str, ...] = ()
     takes_many: bool = False  # a flag of a list that takes all words up to the next flag
+    is_secret: bool = False  # its value is never shown, not even a wrong one
 
 
 def _shape(field: FieldInfo) -> Literal["value", "switch", "list"]:
@@ -67,11 +68,16 @@ def _settings() -> dict[str, Setting]:
                 shape=_shape(field),
                 choices=_choices(field),
                 takes_many=bool(extra.get("takes_many")),
+                is_secret=bool(extra.get("secret")),
             )
     return settings
 
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType(_settings())
+
+#: (section, key) of settings whose values are secrets, and what is shown in their place
+SECRETS = frozenset((one.section, one.key) for one in SETTINGS.values() if one.is_secret)
+HIDDEN = "(hidden)"
 
 #: kinds that are flags; one whose name is a setting already is chosen in a file only
 KIND_FLAGS: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in SETTINGS)

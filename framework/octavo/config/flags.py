@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         parsed, extras = super().parse_known_args(plain, namespace)
         setattr(parsed, _DOTTED, dotted)
         if extras:
-            self.error(f"unexpected argument '{extras[0]}'")
+            self.error(_unexpected(plain, extras[0]))
         return parsed, extras
 
     def _split(self, argv: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -98,6 +98,16 @@ class Parser(argparse.ArgumentParser):
             did_you_mean(flag, shown) or did_you_mean(flag, known),
             f"see: {self.prog} --help",
         )
+
+
+def _unexpected(words: Sequence[str], extra: str) -> str:
+    """Say that a word has no place, without showing it where it may be a secret."""
+    before = [word for word in words[: words.index(extra)] if word.startswith("--")]
+    flag = before[-1].partition("=")[0] if before else ""
+    setting = SETTINGS.get(flag.removeprefix("--"))
+    if setting is not None and setting.is_secret:
+        return f"unexpected argument after {flag}, which takes one word and may be given again"
+    return f"unexpected argument '{extra}'"
 
 
 def add_config_arguments(

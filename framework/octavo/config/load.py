@@ -223,4 +223,12 @@ def _parse(path: Path, text: str, suffix: str) -> Any:
         return yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         headline = f"config file '{path}' is not valid YAML"
-        raise ConfigFileError(headline, " ".join(str(error).split())) from error
+        raise ConfigFileError(headline, _yaml_problem(error)) from error
+
+
+def _yaml_problem(error: Any) -> str:
+    """Say what is wrong and where, without the lines themselves: secrets may be among them."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return type(error).__name__
+    return f"{error.problem} (at line {mark.line + 1}, column {mark.column + 1})"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from octavo.config.auto import AutoContext, choose
+from octavo.config.fields import HIDDEN, SECRETS
 from octavo.config.load import (
     Layer,
     Written,
@@ -149,7 +150,8 @@ def _section(name: str, layer: Layer) -> Section:
             text = one["msg"].removeprefix("Value error, ")
             message = text[:1].lower() + text[1:]
             given = written[key].value if len(one["loc"]) == 1 else one["input"]
-            problems.append((f"invalid value {given!r:.80} ({written[key].where})", message))
+            shown = HIDDEN if (name, key) in SECRETS else f"{given!r:.80}"
+            problems.append((f"invalid value {shown} ({written[key].where})", message))
     if len(problems) == 1:
         raise ConfigError(*problems[0])
     headline = f"{len(problems)} invalid values"

@@ -168,7 +168,9 @@ class ServerConfig(Section):
     host: str = Field("0.0.0.0", description="address to listen on")  # noqa: S104 - as vLLM does
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 for any free one")
     api_key: Keys = Field(
-        (), description="key that clients must send as a bearer token; may be given several times"
+        (),
+        description="key that clients must send as a bearer token; may be given several times",
+        json_schema_extra={"secret": True},
     )
     lora_modules: Adapters = Field(
         (),

@@ -174,6 +174,13 @@ def test_options_of_components_are_dotted_and_never_eat_the_model(sites, words):
             ["a", "b"],
             "octavo serve: unexpected argument 'b'\n  see: octavo serve --help",
         ),
+        (
+            ["a", "--api-key", "one", "two", "--port", "1"],
+            (
+                "octavo serve: unexpected argument after --api-key, which takes one word and may "
+                "be given again\n  see: octavo serve --help"
+            ),
+        ),
     ],
 )
 def test_a_command_line_that_cannot_be_is_explained(words, message):
@@ -276,15 +283,25 @@ def test_explain_says_where_everything_comes_from(sites):
     ]
     chosen = [line.split() for line in lines if line.startswith("  scheduler")]
     assert chosen == [
-        ["scheduler", "steady", "octavo-good", "0.2", "--scheduler", "octavo_good_impl:Steady"]
+        ["scheduler", "steady", "octavo-good", "0.2", "octavo_good_impl:Steady", "--scheduler"]
     ]
-    assert lines[-3:] == [
-        "options of scheduler 'steady'",
+    options = lines.index("options of scheduler 'steady'")
+    assert lines[options + 1 : options + 3] == [
         "  ageing-s  5.0    --scheduler.ageing-s",
         "  is-fair   false  default",
     ]
     assert "secret" not in explain(config, show_all=True)
     assert as_data(config)["server"]["api-key"] == ["(hidden)"]
+
+
+def test_explain_shows_options_that_nobody_set(sites):
+    sites.add("good")
+    lines = explain(resolve_arguments(parse("--scheduler=steady"))).splitlines()
+
+    options = lines.index("options of scheduler 'steady'")
+    assert [line.split()[::2] for line in lines[options + 1 : options + 3]] == [
+        ["ageing-s", "default"], ["is-fair", "default"]
+    ]  # fmt: skip
 
 
 def test_explain_can_show_the_defaults_too(sites):

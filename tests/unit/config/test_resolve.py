@@ -7,6 +7,7 @@ from octavo.config.resolve import resolve
 from octavo.config.resolved import ResolvedConfig
 from octavo.errors import (
     ConfigError,
+    ConfigFileError,
     NoCandidateError,
     UnknownComponentError,
     UnknownOptionError,
@@ -49,6 +50,22 @@ def test_an_empty_key_is_refused_since_every_request_would_match_it(sites, keys)
     with pytest.raises(ConfigError, match=r"\(--api-key\)\n  a key must not be empty"):
         resolve(flags={"api-key": keys})
     assert resolve(flags={"api-key": "secret"}).server.api_key == ("secret",)
+
+
+@pytest.mark.parametrize("keys", [["k3y", ""], {"k3y": "k3y"}, [5, "k3y"], [["k3y"]]])
+def test_a_wrong_value_of_a_secret_is_not_shown(sites, keys):
+    with pytest.raises(ConfigError, match=r"^invalid value \(hidden\) \(--api-key\)\n") as caught:
+        resolve(flags={"api-key": keys})
+    assert "k3y" not in str(caught.value)
+
+
+def test_a_config_file_that_cannot_be_read_is_not_shown(sites, tmp_path):
+    file = tmp_path / "octavo.yaml"
+    file.write_text("server:\n  port: 1\n  api-key: [k3y\n")
+    with pytest.raises(ConfigFileError) as caught:
+        resolve(file=file)
+    assert "k3y" not in str(caught.value)
+    assert "line 4" in str(caught.value)
 
 
 def test_keywords_win_over_flags_and_flags_over_the_file(sites, tmp_path):
