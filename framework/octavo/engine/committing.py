@@ -14,7 +14,8 @@ from octavo.errors import RequestError
 if TYPE_CHECKING:
     from octavo.engine.messages import TokenLogprobs
     from octavo.engine.plan import RowAdvance, StepResult
-    from octavo.engine.scheduling import ScheduledStep, SchedulingCore
+    from octavo.engine.scheduled_step import ScheduledStep
+    from octavo.engine.scheduling import SchedulingCore
 
 
 class Committer:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from octavo.engine.plan import RowAdvance
     from octavo.engine.request import Request
-    from octavo.engine.scheduling import ScheduledStep
+    from octavo.engine.scheduled_step import ScheduledStep
     from octavo.engine.speculation import Speculator
     from octavo.interfaces.allocator import Allocator
 

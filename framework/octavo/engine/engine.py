@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
-    from octavo.engine.scheduling import ScheduledStep, SchedulingCore
+    from octavo.engine.scheduled_step import ScheduledStep
+    from octavo.engine.scheduling import SchedulingCore
     from octavo.interfaces.executor import Executor, Resource, StepHandle
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from octavo.engine.acceptance import Acceptance
 from octavo.interfaces.allocator import BlockTable
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Request:
     """One sequence in the engine. Satisfies `octavo.interfaces.scheduler.RequestView`."""
 
     __slots__ = (
-        "acceptance", "arrival_s", "drafts", "epoch", "finish_reason", "held_by", "is_scored",
+        "arrival_s", "drafts", "epoch", "finish_reason", "held_by", "is_scored",
         "max_tokens", "metadata", "num_cached_tokens", "num_computed", "num_in_flight",
         "num_placeholders", "num_preemptions", "num_prompt_tokens", "num_scheduled",
         "num_sent_blocks", "order_key", "priority", "prompt_logprobs", "request_id", "row",
@@ -58,7 +57,6 @@ class Request:
         self.num_preemptions = 0
         self.epoch = 0  # grows with each preemption: results of older steps hold no KV any more
         self.is_scored = source.params.prompt_logprobs is None  # prompt logprobs are complete
-        self.acceptance = Acceptance()
         self._reset_progress()
 
     def _reset_progress(self) -> None:

@@ -12,15 +12,16 @@ A step is planned in three passes:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo.engine.budget import Limits, StepBudget
 from octavo.engine.drafting import ask_for_drafts
 from octavo.engine.plan import RowAdvance, RowSpec, RowStart, StepPlan
 from octavo.engine.policy_guard import PolicyGuard
+from octavo.engine.prefixes import is_prefix_coming
 from octavo.engine.queues import OrderedQueue
 from octavo.engine.request import Request, RequestState
+from octavo.engine.scheduled_step import ScheduledStep
 from octavo.interfaces.scheduler import SchedulerView
 
 if TYPE_CHECKING:
@@ -31,15 +32,6 @@ if TYPE_CHECKING:
 
 
 _NO_BLOCKS: tuple[tuple[int, ...], ...] = ()
-
-
-@dataclass(slots=True)
-class ScheduledStep:
-    """A plan, with the requests that stand behind its advances (and their epochs)."""
-
-    plan: StepPlan
-    requests: list[Request] = field(default_factory=list)
-    epochs: list[int] = field(default_factory=list)
 
 
 class SchedulingCore:
@@ -67,6 +59,7 @@ class SchedulingCore:
         self._free_rows = list(range(limits.max_num_seqs - 1, -1, -1))
         self._released = StepPlan(0)  # rows and requests to be named in the next plan
         self._num_steps = 0
+        self._is_sharing = allocator.context.enable_prefix_caching
 
     # ------------------------------------------------------------------ requests come and go
 
@@ -254,7 +247,9 @@ class SchedulingCore:
             if not self.policy.admit(request, self.view):
                 continue
             num_hits = self._match(request)
-            if self._is_prefix_coming(request, num_hits):
+            if self._is_sharing and is_prefix_coming(
+                request, num_hits, self.running.requests, self.limits.block_size
+            ):
                 continue
             num_known = len(request.token_ids)
             table = request.table
@@ -272,28 +267,6 @@ class SchedulingCore:
             request.table.keys = []
             return 0
         return self.allocator.match(request.table, request.token_ids)
-
-    def _is_prefix_coming(self, request: Request, num_hits: int) -> bool:
-        """Return whether a running request is about to compute the next block that is needed.
-
-        Then the request waits for it: N requests with one prompt prefill once.
-        """
-        size = self.limits.block_size
-        end = num_hits + size
-        if not self._is_sharing or end >= len(request.token_ids) or not request.is_scored:
-            return False
-        wanted, extra = request.token_ids[:end], request.table.extra
-        return any(
-            other.num_computed < end <= other.num_prompt_tokens
-            and other.table.extra == extra
-            and other.token_ids[num_hits:end] == wanted[num_hits:]
-            and other.token_ids[:num_hits] == wanted[:num_hits]
-            for other in self.running.requests
-        )
-
-    @property
-    def _is_sharing(self) -> bool:
-        return self.allocator.context.enable_prefix_caching
 
     def _start(self, request: Request, num_hits: int, step: ScheduledStep) -> None:
         """Move a request from waiting to running, and tell the executor all about it."""

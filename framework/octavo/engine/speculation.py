@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from octavo.engine.acceptance import Acceptance
+
 if TYPE_CHECKING:
     from octavo.engine.request import Request
     from octavo.interfaces.executor import ExecutorFacts
@@ -32,6 +34,7 @@ class Speculator:
         self._draft_ms = facts.draft_ms if proposer is None else 0.0
         self._vocab_size = facts.vocab_size
         self._is_reported = False
+        self._records: dict[str, Acceptance] = {}
         self.num_drafts = 0
         self.num_accepted = 0
 
@@ -82,7 +85,7 @@ class Speculator:
 
         `num_running` requests decode in the step anyway, one token each.
         """
-        rate, predict_ms = request.acceptance.rate, self._costs.predict_ms
+        rate, predict_ms = self._record(request).rate, self._costs.predict_ms
         best, best_rate = 0, num_running / predict_ms(num_running)
         gain = 0.0
         for num_drafts in range(1, self._max_drafts + 1):
@@ -94,11 +97,15 @@ class Speculator:
 
     def observe(self, request: Request, num_drafts: int, num_accepted: int) -> None:
         """Note how a request's drafts fared."""
-        request.acceptance.observe(num_drafts, num_accepted)
+        self._record(request).observe(num_drafts, num_accepted)
         self.num_drafts += num_drafts
         self.num_accepted += num_accepted
 
+    def _record(self, request: Request) -> Acceptance:
+        return self._records.setdefault(request.request_id, Acceptance())
+
     def forget(self, request: Request) -> None:
         """Drop what is kept of a request that has ended."""
+        self._records.pop(request.request_id, None)
         if self._proposer is not None:
             self._proposer.forget(request.request_id)

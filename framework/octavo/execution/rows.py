@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from octavo.execution.columns import SamplingColumns
 from octavo.execution.edits import RowEdits
 from octavo.execution.history import PenaltyHistory
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from octavo.engine.plan import RowAdvance, RowSpec, RowStart
     from octavo.execution.custom_stages import CustomStages
     from octavo.execution.grammars import GrammarRow
-
-_INT32_MAX = 2**31 - 1
-#: seeds are taken modulo 2**64
-UINT64 = (1 << 64) - 1
 
 
 class Rows:
@@ -42,12 +39,7 @@ class Rows:
         self.edits: list[RowEdits | None] = [None] * max_rows
         self.penalties: list[PenaltyHistory | None] = [None] * max_rows
         self.has_edits = np.zeros(max_rows, dtype=bool)
-        self.temperature = np.zeros(max_rows, dtype=np.float32)
-        self.top_k = np.zeros(max_rows, dtype=np.int32)
-        self.top_p = np.ones(max_rows, dtype=np.float64)
-        self.min_p = np.zeros(max_rows, dtype=np.float64)
-        self.seeds = np.zeros(max_rows, dtype=np.uint64)
-        self.choices = np.zeros(max_rows, dtype=np.int64)
+        self.columns = SamplingColumns(max_rows)
         self.names = [""] * max_rows
         self._kept: dict[str, CustomStages] = {}  # of preempted requests, by their ids
 
@@ -66,12 +58,7 @@ class Rows:
         self.names[row] = start.request_id
         self.stages[row] = self._kept.pop(start.request_id, stages)
         self.grammars[row] = grammar
-        self.temperature[row] = params.temperature
-        self.top_k[row] = min(params.top_k, _INT32_MAX)  # as good as off, and fits its cell
-        self.top_p[row] = params.top_p
-        self.min_p[row] = params.min_p
-        self.seeds[row] = spec.seed & UINT64
-        self.choices[row] = spec.choice
+        self.columns.start(row, spec)
         self.edits[row] = RowEdits.of(spec, self.edits)
         self.penalties[row] = PenaltyHistory.of(spec, start.token_ids)
         self.has_edits[row] = bool(params.logits_processors) or any(

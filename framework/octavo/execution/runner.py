@@ -6,7 +6,7 @@ Knows an architecture, its buffers and the rows. Does not know files, policies o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -20,7 +20,7 @@ from octavo.execution.scoring import PromptScorer
 from octavo.interfaces.executor import CacheGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from octavo.engine.plan import RowAdvance, StepPlan
     from octavo.execution.batching import FlatBatch
@@ -77,7 +77,6 @@ class ModelRunner:
         stages: Sequence[SamplerStage],
         shape: RunnerShape,
         *,
-        forward: Callable[[StepBuffers], Any] | None = None,
         resources: Resources | None = None,
         proposer: ExecutorProposer | None = None,
     ) -> None:
@@ -97,11 +96,10 @@ class ModelRunner:
         self._builder = BatchBuilder(self.rows, buffers)
         self._sampler = RowSampler(architecture.ops, self.rows, stages)
         self._scorer = PromptScorer(architecture, self.rows, buffers)
-        self._forward = forward or self._run_layers
 
-    def _run_layers(self, buffers: StepBuffers) -> None:
+    def _run_layers(self) -> None:
         """Run the step: recorded once, then replayed, where everything in it can be."""
-        architecture = self.architecture
+        architecture, buffers = self.architecture, self.buffers
         if self._record is not None:
             self._record.replay()
         elif is_recordable(architecture):
@@ -122,7 +120,7 @@ class ModelRunner:
         self._apply(plan)
         batch = self._builder.build(plan.advances)
         failed = self.resources.fill(batch, plan.advances)
-        self._forward(self.buffers)
+        self._run_layers()
         result = StepResult(plan.step, [()] * len(plan.advances), errors=failed)
         self._scorer.score(plan, batch, result)
         if len(batch.sampled):
@@ -231,4 +229,4 @@ class ModelRunner:
             (buffers.num_rows, 1),
         ):
             count.value = value
-        self._forward(buffers)
+        self._run_layers()

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from octavo.engine.messages import TokenLogprobs
+from octavo.execution.columns import UINT64
 from octavo.execution.custom_stages import CustomStages
 from octavo.execution.masks import apply_mask
 from octavo.execution.processors import apply_processors
-from octavo.execution.rows import UINT64
-from octavo.interfaces.sampler import LogprobInputs, SamplingInputs, SamplingRow
+from octavo.interfaces.sampler import LogprobInputs, SamplingRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from octavo.execution.batching import FlatBatch
     from octavo.execution.rows import Rows
     from octavo.interfaces.ops import OpSet
-    from octavo.interfaces.sampler import LogprobOutputs, SamplerStage
-
-#: what the noise is for: the counter's third number
-PURPOSE_SAMPLE = 0
+    from octavo.interfaces.sampler import LogprobOutputs, SamplerStage, SamplingInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +85,7 @@ class RowSampler:
         errors: dict[int, str] = {}
         raw, wanted = self._keep_raw(logits, rows)
         positions = self._output_positions(rows) + batch.offsets
-        inputs = SamplingInputs(
-            temperature=data.temperature[rows],
-            top_k=data.top_k[rows],
-            top_p=data.top_p[rows],
-            min_p=data.min_p[rows],
-            uniforms=self._ops.uniforms(
-                data.seeds[rows], positions, data.choices[rows], PURPOSE_SAMPLE
-            ),
-        )
+        inputs = data.columns.inputs(self._ops, rows, positions)
         if data.has_edits[rows].any():
             self._edit_all(logits, batch, advances, inputs, errors)
         outputs = self._ops.sample(logits, inputs)

@@ -11,7 +11,7 @@ Knows rows and its own model. Does not know how drafts are verified or what they
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,10 +20,8 @@ from pydantic import Field
 from octavo.engine.plan import RowAdvance
 from octavo.execution.batching import BatchBuilder
 from octavo.execution.buffers import make_buffers
-from octavo.execution.sampling import PURPOSE_SAMPLE
 from octavo.interfaces.attention import CacheSpec
 from octavo.interfaces.proposer import ExecutorProposer
-from octavo.interfaces.sampler import SamplingInputs
 from octavo.plugin.options import ComponentOptions
 from octavo_plugins.proposers.draft_loading import TARGET, load_draft
 from octavo_plugins.proposers.draft_progress import DraftProgress
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from octavo.execution.cache_layout import CacheLayout
     from octavo.execution.rows import Rows
     from octavo.interfaces.architecture import Architecture, StepBuffers
+    from octavo.interfaces.sampler import SamplingInputs
 
 #: a row that is up to date has at most so many tokens to read before its first draft
 _STEADY_TOKENS = 2
@@ -218,13 +217,4 @@ class DraftModel(ExecutorProposer):
             ],
             dtype=np.int64,
         )
-        uniforms: Any = self._model.ops.uniforms(
-            data.seeds[rows], positions, data.choices[rows], PURPOSE_SAMPLE
-        )
-        return SamplingInputs(
-            temperature=data.temperature[rows],
-            top_k=data.top_k[rows],
-            top_p=data.top_p[rows],
-            min_p=data.min_p[rows],
-            uniforms=uniforms,
-        )
+        return data.columns.inputs(self._model.ops, rows, positions)
