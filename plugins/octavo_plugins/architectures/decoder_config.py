@@ -145,12 +145,7 @@ def read_decoder_config(
     if config[family.activation_key] not in family.activations:
         raise invalid_key(raw, family.activation_key, " or ".join(family.activations))
     num_layers = _whole(config, "num_hidden_layers")
-    num_heads = _whole(config, "num_attention_heads")
-    num_kv_heads = _whole(config, "num_key_value_heads", num_heads)
-    if num_heads % num_kv_heads:
-        raise invalid_key(
-            config, "num_key_value_heads", f"a divisor of {num_heads} attention heads"
-        )
+    num_heads, num_kv_heads = _heads(config)
     hidden_size = _whole(config, "hidden_size")
     head_dim = _whole(config, "head_dim", hidden_size // num_heads)
     if head_dim % 2:
@@ -191,6 +186,16 @@ def _family(raw: Mapping[str, Any], families: Mapping[str, Family]) -> Family:
         did_you_mean(asked, families),
         f"this class serves: {', '.join(families)}",
     )
+
+
+def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the heads of queries, and those of keys and values."""
+    num_heads = _whole(config, "num_attention_heads")
+    num_kv_heads = _whole(config, "num_key_value_heads", num_heads)
+    if num_heads % num_kv_heads:
+        valid = f"a divisor of {num_heads} attention heads"
+        raise invalid_key(config, "num_key_value_heads", valid)
+    return num_heads, num_kv_heads
 
 
 def _rotary_layers(config: Mapping[str, Any], family: Family, num_layers: int) -> tuple[bool, ...]:
