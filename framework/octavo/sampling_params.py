@@ -95,10 +95,12 @@ class SamplingParams:
 
     def _check_types(self) -> None:
         for name in ("n", "top_k", "min_tokens"):
-            _require_int(name, getattr(self, name))
-        for name in ("max_tokens", "logprobs", "prompt_logprobs", "seed", "truncate_prompt_tokens"):
+            _require_machine_int(name, getattr(self, name))
+        for name in ("max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens"):
             if getattr(self, name) is not None:
-                _require_int(name, getattr(self, name))
+                _require_machine_int(name, getattr(self, name))
+        if self.seed is not None:
+            _require_int("seed", self.seed)
         for name in (
             "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature",
             "top_p", "min_p",
@@ -173,12 +175,26 @@ class SamplingParams:
 
 def _require(is_good: bool, param: str, value: object, valid: str) -> None:
     if not is_good:
-        raise RequestError(f"{param} must be {valid}, not {value!r}", param=param)
+        raise RequestError(f"{param} must be {valid}, not {_shown(value)}", param=param)
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # Python writes out no int of thousands of digits
+        return "a number of thousands of digits"
 
 
 def _require_int(param: str, value: object) -> None:
     is_good = isinstance(value, int) and not isinstance(value, bool)
     _require(is_good, param, value, "an integer")
+
+
+def _require_machine_int(param: str, value: object) -> None:
+    """Refuse what does not fit 64 bits: it means nothing, and messages could not hold it."""
+    _require_int(param, value)
+    is_good = isinstance(value, int) and -(2**63) <= value < 2**63
+    _require(is_good, param, value, "a 64-bit integer")
 
 
 def _require_ints(param: str, values: Iterable[object]) -> None:

@@ -241,6 +241,8 @@ def test_numbers_beyond_any_machine_word_harm_nobody(server, value):
         for signed in (value, -value):
             response = server.post(COMPLETIONS, {"prompt": "hi", "max_tokens": 2, name: signed})
             assert response.status_code in {200, 400}, (name, signed, response.text)
+            if response.status_code == 400:
+                assert response.json()["error"]["param"] == name, response.text
     response = server.post(COMPLETIONS, prompt="hi", vllm_xargs={"x": value})
     assert response.status_code in {200, 400}, response.text
     assert server.engine.pid == before

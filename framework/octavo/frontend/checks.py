@@ -26,6 +26,13 @@ def check_params(params: SamplingParams, info: EngineInfo) -> None:
         _check_num_logprobs(name, getattr(params, name), info.max_logprobs)
 
 
+def check_priority(priority: object) -> None:
+    """Raise RequestError for a priority that is no integer, or that no message could hold."""
+    is_good = isinstance(priority, int) and -(2**63) <= priority < 2**63
+    if not is_good or isinstance(priority, bool):
+        raise RequestError("priority must be a 64-bit integer", param="priority")
+
+
 def check_choice(
     params: SamplingParams,
     eos_token_ids: Iterable[int],

@@ -18,6 +18,7 @@ from octavo.frontend.checks import (
     check_choice,
     check_context,
     check_params,
+    check_priority,
     check_prompt_ids,
 )
 from octavo.frontend.defaults import GenerationDefaults
@@ -119,6 +120,7 @@ class Preprocessor:
         the same `SamplingParams`, and then lists as long as the vocabulary are gone through once.
         """
         prompt = parse_prompt(call.prompt)
+        check_priority(call.priority)
         if checked is None or checked.given is not call.params:
             checked = self._check(call.params)
         params = checked.params

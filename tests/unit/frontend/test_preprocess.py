@@ -201,13 +201,25 @@ def test_prompts_of_a_call_share_their_parameters_which_are_checked_once(monkeyp
         ("logit_bias", {1: 0.5, 2: float("nan")}, "logit_bias must be a finite number, not nan"),
         ("logit_bias", {1: 0.5, 2: 100.5}, "logit_bias must be between -100 and 100, not 100.5"),
         ("logit_bias", {1: -101, 2: 0}, "logit_bias must be between -100 and 100, not -101"),
-        ("temperature", 10**400, f"temperature must be between 0 and 2, not {10**400}"),
+        ("temperature", 10**400, "temperature must be between 0 and 2, not 1" + 79 * "0"),
+        ("top_k", 2**63, f"top_k must be a 64-bit integer, not {2**63}"),
+        ("min_tokens", -(2**63) - 1, f"min_tokens must be a 64-bit integer, not -{2**63 + 1}"),
     ],
 )
 def test_one_bad_entry_of_a_list_is_found_and_named(field, value, message):
     with pytest.raises(RequestError) as caught:
         SamplingParams(**{field: value})
     assert (caught.value.headline, caught.value.param) == (message, field)
+
+
+def test_a_number_that_python_does_not_write_out_is_refused():
+    with pytest.raises(RequestError, match="max_tokens must be a 64-bit integer, not a number of"):
+        SamplingParams(max_tokens=10**5000)
+
+
+@pytest.mark.parametrize("priority", [2**63, -(2**63) - 1, "1", 1.5, True])
+def test_priorities_that_no_message_could_hold_are_refused(priority):
+    assert _refusal(priority=priority).param == "priority"
 
 
 def test_B23_lone_surrogates_become_replacement_characters():
