@@ -3,8 +3,11 @@
 Layers whose tokens read equally far back form a group: they have one block table per request and
 free their blocks together. All groups take their blocks from one pool of ids; as an id belongs
 to one group at a time, the n-th layers of two groups may keep their blocks in the same memory
-when they have the same shape. Layers of a second model (one that drafts) use the tables of the
-first one's groups, and memory of their own.
+when they have the same shape. So that no group leaves much of that memory unused, the layers of
+one reach are split into groups of as many as the rarest reach has.
+
+Layers of a second model (one that drafts) use the tables of the first one's groups, and memory
+of their own.
 
 Knows what layers cache. Does not know requests, nor how a cache is laid out.
 """
@@ -12,8 +15,9 @@ Knows what layers cache. Does not know requests, nor how a cache is laid out.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from octavo.interfaces.attention import Attention, AttentionBatch
+
+#: each group costs every request a table, and every step some work
+MAX_GROUPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +48,15 @@ class CacheLayout:
     ) -> CacheLayout:
         """Group layers in the order of the first of each group; one group without layers.
 
-        `others` are the layers of a second model, which come last.
+        `others` are the layers of a second model, which come last: those of one reach in one
+        group.
         """
         layers = [*specs, *others]
-        reaches = list(dict.fromkeys(spec.reach for spec in layers)) or [None]
-        group_of = tuple(reaches.index(spec.reach) for spec in layers)
+        groups, group_of = _grouped(specs)
+        for spec in others:
+            if CacheGroup(spec.reach) not in groups:
+                groups.append(CacheGroup(spec.reach))
+            group_of.append(groups.index(CacheGroup(spec.reach)))
         memories: dict[Hashable, int] = {}
         counts: dict[Hashable, int] = {}
         memory_of = []
@@ -53,8 +64,8 @@ class CacheLayout:
             shape = number < len(specs), _shape(spec)
             place = counts[shape, group] = counts.get((shape, group), -1) + 1
             memory_of.append(memories.setdefault((shape, place), len(memories)))
-        groups = tuple(CacheGroup(reach) for reach in reaches)
-        return cls(tuple(layers), groups, group_of, tuple(memory_of))
+        groups = groups or [CacheGroup()]
+        return cls(tuple(layers), tuple(groups), tuple(group_of), tuple(memory_of))
 
     def part(self, start: int, stop: int) -> CacheLayout:
         """Return the layout of some layers alone, with all groups and memories still numbered."""
@@ -90,6 +101,31 @@ class CacheLayout:
                 memories[memory] = attention.allocate(spec, num_blocks, batch.block_size)
             caches.append(memories[memory])
         return caches
+
+
+def _grouped(specs: Sequence[CacheSpec | StateSpec]) -> tuple[list[CacheGroup], list[int]]:
+    """Return the groups, and for each layer the number of its own."""
+    most = _layers_per_group(specs)
+    groups: list[CacheGroup] = []
+    group_of: list[int] = []
+    last: dict[int | None, tuple[int, int]] = {}  # by reach: the group being filled, its layers
+    for spec in specs:
+        group, count = last.get(spec.reach, (0, most))
+        if count == most:
+            group, count = len(groups), 0
+            groups.append(CacheGroup(spec.reach))
+        last[spec.reach] = group, count + 1
+        group_of.append(group)
+    return groups, group_of
+
+
+def _layers_per_group(specs: Sequence[CacheSpec | StateSpec]) -> int:
+    """Return how many layers the rarest reach has, or more where that would make many groups."""
+    counts = Counter(spec.reach for spec in specs).values()
+    most = min(counts, default=1)
+    while sum(-(-count // most) for count in counts) > max(MAX_GROUPS, len(counts)):
+        most += 1
+    return most
 
 
 def _shape(spec: CacheSpec | StateSpec) -> Hashable:

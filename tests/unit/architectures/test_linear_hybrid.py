@@ -122,11 +122,11 @@ def test_ranks_together_make_the_logits_of_one(size):
 
 
 def test_layers_of_a_kind_share_a_group_and_states_lie_apart_from_keys():
-    specs = build(ALL_KINDS, PARTS["torch"]).cache_specs()
-    layout = CacheLayout.of(specs)
+    hybrid = Hybrid((LINEAR, SLIDING, LINEAR, FULL, SLIDING, FULL))
+    layout = CacheLayout.of(build(hybrid, PARTS["torch"]).cache_specs())
     assert [group.reach for group in layout.groups] == [1, 7, None]
-    assert layout.group_of == (0, 1, 0, 2)
-    assert layout.memory_of == (0, 1, 2, 1)
+    assert layout.group_of == (0, 1, 0, 2, 1, 2)
+    assert layout.memory_of == (0, 1, 2, 1, 3, 3)
 
 
 def test_a_state_that_is_lost_would_be_noticed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
 import torch
 
 from octavo.execution.buffers import StepCapacity, make_buffers
@@ -72,10 +73,10 @@ def test_each_layer_gets_a_cache_of_its_own_spec():
 def test_layers_of_equal_reach_share_tables_and_groups_share_memory():
     full, window = CacheSpec(2, 8), CacheSpec(2, 8, reach=3)
     state = StateSpec((2, 4))
-    layout = CacheLayout.of([window, full, window, state])
+    layout = CacheLayout.of([window, full, window, state, state, full])
     assert layout.groups == (CacheGroup(3), CacheGroup(None), CacheGroup(1))
-    assert layout.group_of == (0, 1, 0, 2)
-    assert layout.memory_of == (0, 0, 1, 2)
+    assert layout.group_of == (0, 1, 0, 2, 2, 1)
+    assert layout.memory_of == (0, 0, 1, 2, 3, 1)
     step = make_buffers(architecture(), CAPACITY, layout, 3)
     assert step.caches[0] is step.caches[1]
     assert step.caches[0] is not step.caches[2]
@@ -83,12 +84,35 @@ def test_layers_of_equal_reach_share_tables_and_groups_share_memory():
     assert step.caches[3].batch is step.groups[2]
     assert step.groups[0].seq_lens is step.groups[1].seq_lens
     assert step.groups[0].slots is not step.groups[1].slots
-    assert layout.bytes_per_block(SimpleAttention(), 16) == 2 * (2 * 4 * 16 * 8 * 2) + 4 * 8
+    assert layout.bytes_per_block(SimpleAttention(), 16) == 2 * (2 * 4 * 16 * 8 * 2 + 4 * 8)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "num_groups", "num_memories"),
+    [
+        ("wwwww.", 6, 1),  # five tables of windows; a block of any group takes one layer's bytes
+        ("wwwww.wwwww.wwwww.wwwww.ww", 7, 4),  # Gemma 3 1b: 22 windows in groups of 4
+        ("w.w.w.w.", 2, 4),
+        ("wwww", 1, 4),
+        ("....", 1, 4),
+        ("w" * 30 + ".", 7, 5),  # no more than 8 tables
+    ],
+)
+def test_a_block_takes_as_many_layers_as_the_rarest_reach_has(kinds, num_groups, num_memories):
+    layout = CacheLayout.of([CacheSpec(2, 8, reach=3 if kind == "w" else None) for kind in kinds])
+    assert len(layout.groups) == num_groups
+    assert len(set(layout.memory_of)) == num_memories
+    assert layout.bytes_per_block(SimpleAttention(), 16) == num_memories * (2 * 4 * 16 * 8 * 2)
+    places = set(zip(layout.group_of, layout.memory_of, strict=True))
+    assert len(places) == len(kinds)  # no two layers of a group share memory
+    for spec, group in zip(layout.specs, layout.group_of, strict=True):
+        assert layout.groups[group].reach == spec.reach
 
 
 def test_a_part_of_a_layout_keeps_the_numbers_of_the_whole():
-    layout = CacheLayout.of([CacheSpec(2, 8), CacheSpec(2, 8, reach=3), CacheSpec(1, 8, reach=3)])
-    part = layout.part(1, 3)
+    full, window, small = (CacheSpec(n, 8, reach=reach) for n, reach in ((2, None), (2, 3), (1, 3)))
+    layout = CacheLayout.of([full, full, window, small])
+    part = layout.part(2, 4)
     assert part.groups == layout.groups
     assert part.group_of == (1, 1)
-    assert part.memory_of == (0, 1)
+    assert part.memory_of == (0, 2)

@@ -155,9 +155,9 @@ def test_its_cache_is_counted_and_shares_no_memory_with_the_model():
     alone = CacheLayout.of([window, window, full])
     both = CacheLayout.of([window, window, full], [full, full])
 
-    assert alone.memory_of == (0, 1, 0)  # the full layer shares the first window's
-    assert both.memory_of == (0, 1, 0, 2, 3)
-    assert both.group_of == (0, 0, 1, 1, 1)
+    assert alone.memory_of == (0, 0, 0)  # three groups, whose blocks lie in one memory
+    assert both.memory_of == (0, 0, 0, 1, 2)
+    assert both.group_of == (0, 1, 2, 2, 2)
     assert CacheLayout.of([window], [full]).groups != CacheLayout.of([window]).groups
 
 
