@@ -23,8 +23,10 @@ from octavo_plugins.ops import triton_reasons as ops_reasons
 from source_tree import ROOT
 
 FOLDER = ROOT / "tests" / "kernels"
-#: an interpreter older than numpy 2.4 cannot read the bounds of a loop, and says it so
+#: an interpreter that is older than numpy 2.4 cannot read the bounds of a loop, and says it so ...
 OLD_INTERPRETER = "only 0-dimensional arrays can be converted to Python scalars"
+#: ... of which older numpys warn
+WARNING = "ignore:Conversion of an array with ndim:DeprecationWarning"
 
 
 def run(*command, **environment):
@@ -55,7 +57,8 @@ def run(*command, **environment):
 )
 def test_in_a_process_of_its_own(name, interpret):
     file = str(FOLDER / f"{name}.py")
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", file, TRITON_INTERPRET=interpret)
+    pytest_q = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", WARNING)
+    done = run(*pytest_q, file, TRITON_INTERPRET=interpret)
     if OLD_INTERPRETER in done.stdout:
         pytest.skip("this Triton's interpreter does not go with this numpy")
     assert done.returncode == 0, done.stdout + done.stderr
