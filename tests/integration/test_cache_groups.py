@@ -26,7 +26,7 @@ from byte_models import (
 )
 from engines import request
 from hybrid_twin import FULL, LINEAR, SLIDING, Hybrid
-from octavo import LLM, SamplingParams
+from octavo import LLM, SamplingParams, StructuredOutputsParams
 from octavo.config.resolve import resolve
 from octavo.engine.build import build_engine
 from octavo.errors import UnsupportedError
@@ -279,6 +279,28 @@ def test_drafts_change_no_token_where_windows_move(folders):
         for output in run(llm, prompts, replace(GREEDY, max_tokens=60)):
             assert_greedy("gemma3", output)
         assert llm.get_metrics().draft_tokens > 0
+
+
+@pytest.mark.parametrize("name", ["gemma3", "hybrid", "states"])
+def test_what_a_grammar_forces_is_never_taken_back_from_a_state(folders, name):
+    """Forced tokens are verified as drafts: several positions of a state in one step."""
+    form = StructuredOutputsParams(regex="abcdefghijk[m-p]{6}(qrstuvw|QRSTUVW)xyz[m-p]{9}")
+    params = replace(GREEDY, ignore_eos=False, max_tokens=60, structured_outputs=form)
+    prompts = [[token % 128 for token in random_prompt(n, n)] for n in (9, 30)]
+    with open_llm(folders[name], block_size=4, max_num_batched_tokens=24) as llm:
+        outputs = run(llm, prompts, params)
+        again = run(llm, prompts, params)
+        assert llm.get_metrics().draft_tokens > 0
+    letters = list(b"mnop")
+    for output, second in zip(outputs, again, strict=True):
+        prompt, text = output.prompt_token_ids, output.outputs[0].text
+        assert second.outputs[0].text == text
+        ids = [*prompt, *text.encode()]
+        logits = _logits(name, tuple(ids))
+        for place, token in enumerate(text.encode()):
+            if token in letters:  # free to choose: the likeliest of those that are allowed
+                row = logits[len(prompt) + place - 1]
+                assert token == letters[int(row[letters].argmax())]
 
 
 @pytest.mark.parametrize("name", ["gemma3", "hybrid"])

@@ -71,7 +71,8 @@ class AttentionBatch:
     """The ragged batch of a step for one group of layers, in persistent buffers.
 
     Live sizes are in the counts. Groups share everything but tables, slots and `prepared`; in a
-    group whose layers do not see all positions, blocks that nobody reads any more are 0.
+    group whose layers do not see all positions, entries that are out of reach are 0 or stale, and
+    what a stale one names may belong to another sequence by now.
 
     Sequence i owns the flat tokens query_start[i] .. query_start[i + 1]; its last query stands
     at position seq_lens[i] - 1, and block_tables[i] holds its blocks. `prepared` belongs to the

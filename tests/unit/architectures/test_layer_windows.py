@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tiny_models
+from families import load_model
 from hand_runner import HandRunner
 from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.llama import Llama
@@ -28,6 +29,11 @@ WINDOWS = {
     "Qwen2-window-off": (None, None, None),
     "Qwen3-upper-layers": (None, None, 8),
     "SmolLM3-window": (None, 8, None),
+    "Gemma3-pattern": (8, None, 8),
+    "Gemma3-layer-types": (None, 8, 8),
+    "Gemma3-all-full": (None, None, None),
+    "Gemma3-all-local": (8, 8, 8),
+    "Gemma2-capped": (8, None, 8),
 }
 
 
@@ -35,8 +41,7 @@ WINDOWS = {
 def test_B142_only_the_layers_that_slide_have_a_window(name, tmp_path):
     variant = tiny_models.variant_named(name)
     checkpoint = SafetensorsFormat().open(tiny_models.save(variant, tmp_path))
-    model = Llama(checkpoint.config, TorchOps(), TorchAttention())
-    load_parameters(model, checkpoint)
+    model = load_model(checkpoint, TorchOps(), TorchAttention())
     assert model.shape.windows == WINDOWS[name]
     (logits,) = HandRunner(model).run([(0, PROMPT)])
     expected = tiny_models.reference_logits(variant, PROMPT)
