@@ -7,13 +7,16 @@ Knows components and paths. Does not know any format.
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ConfigError, ModelLoadError, ModelNotFoundError, did_you_mean
 
 if TYPE_CHECKING:
-    from octavo.config.resolved import ResolvedConfig
+    from collections.abc import Iterator, Mapping
+
+    from octavo.config.resolved import ResolvedComponent, ResolvedConfig
     from octavo.interfaces.source import Progress
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.interfaces.weights import Checkpoint, ModelDescription, WeightsFormat
@@ -57,12 +60,53 @@ def find_format(config: ResolvedConfig, path: Path) -> WeightsFormat:
 
 def describe_model(config: ResolvedConfig, path: Path) -> ModelDescription:
     """Read a model's config, generation defaults and where its tokenizer is."""
-    return find_format(config, path).open_config(path)
+    with _architecture_first(config, path):
+        return find_format(config, path).open_config(path)
 
 
 def open_checkpoint(config: ResolvedConfig, path: Path) -> Checkpoint:
     """Open a model's weights (imports torch where the format needs it)."""
-    return find_format(config, path).open(path)
+    with _architecture_first(config, path):
+        return find_format(config, path).open(path)
+
+
+def architecture_of(
+    config: ResolvedConfig, model_config: Mapping[str, Any], path: Path
+) -> tuple[str, ResolvedComponent]:
+    """Return the first of a model's architectures that a component in use offers, and that one.
+
+    Raises ModelLoadError naming the architecture and those that are known.
+    """
+    wanted = list(model_config.get("architectures") or ())
+    for name in wanted:
+        for component in config.offering("architecture", name):
+            return name, component
+    known = sorted({fact for one in config.active["architecture"] for fact in one.offers})
+    name = wanted[0] if wanted else "(none)"
+    raise ModelLoadError(
+        f"unknown architecture '{name}' (in {path})",
+        did_you_mean(name, known),
+        f"known: {', '.join(known)}",
+    )
+
+
+@contextmanager
+def _architecture_first(config: ResolvedConfig, path: Path) -> Iterator[None]:
+    """Of a model that cannot be opened, report an unknown architecture before anything else.
+
+    Whoever is told of missing weights first would fetch them in vain.
+    """
+    try:
+        yield
+    except ModelLoadError:
+        for one in config.build_all("weights").values():
+            with suppress(ModelLoadError):  # not the format of this model's config
+                description = one.open_config(path)
+                break
+        else:
+            raise
+        architecture_of(config, description.config, path)
+        raise
 
 
 def load_tokenizer(config: ResolvedConfig, description: ModelDescription) -> Tokenizer:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from octavo.errors import CapacityError, ConfigError, ModelLoadError, did_you_mean
+from octavo.errors import CapacityError, ConfigError
 from octavo.execution.adapters import AdapterStore
 from octavo.execution.buffers import (
     StepCapacity,
@@ -29,7 +29,7 @@ from octavo.interfaces.attention import StateSpec
 from octavo.interfaces.cache_demand import CacheDemand
 from octavo.interfaces.executor import ExecutorFacts
 from octavo.interfaces.proposer import ExecutorProposer
-from octavo.model_files import locate_model, open_checkpoint
+from octavo.model_files import architecture_of, locate_model, open_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,24 +160,13 @@ def build_architecture(
     Raises ModelLoadError naming the architecture and those that are known, ConfigError for one
     that the ranks of the collective cannot share.
     """
-    wanted = list(checkpoint.config.get("architectures") or ())
-    for name in wanted:
-        for component in config.offering("architecture", name):
-            ops: OpSet = config.build("ops")
-            ops.collective = collective
-            architecture: Architecture = component.load()(
-                checkpoint.config, ops, config.build("attention")
-            )
-            if collective is not None:
-                _check_is_split(architecture, name, collective.size)
-            return architecture
-    known = sorted({fact for one in config.active["architecture"] for fact in one.offers})
-    name = wanted[0] if wanted else "(none)"
-    raise ModelLoadError(
-        f"unknown architecture '{name}' (in {checkpoint.path})",
-        did_you_mean(name, known),
-        f"known: {', '.join(known)}",
-    )
+    name, component = architecture_of(config, checkpoint.config, checkpoint.path)
+    ops: OpSet = config.build("ops")
+    ops.collective = collective
+    architecture: Architecture = component.load()(checkpoint.config, ops, config.build("attention"))
+    if collective is not None:
+        _check_is_split(architecture, name, collective.size)
+    return architecture
 
 
 def _check_is_split(architecture: Architecture, name: str, size: int) -> None:
