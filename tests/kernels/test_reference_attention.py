@@ -97,6 +97,18 @@ def test_what_stands_in_unowned_slots_changes_no_bit(window, softcap):
     assert torch.equal(case.paged(params, case.cache(filler=math.inf)), clean)
 
 
+@pytest.mark.parametrize("softcap", [None, 3.0])
+def test_blocks_out_of_the_window_may_be_gone(softcap):
+    case = Case([100, 64, 37], [3, 1, 1], 4, 2, block_size=4)
+    params = AttentionParams(0.3, 20, softcap)
+    cache = case.cache()  # NaN where no sequence has written, as in block 0
+    clean = case.paged(params, cache)
+    # the first query of sequence 0 stands at 97 and sees 78 and following; of the others, 44 and 17
+    for row, first in zip(case.tables, (78, 44, 17), strict=True):
+        row[: first // 4] = 0
+    assert torch.equal(case.paged(params, cache), clean)
+
+
 def test_one_sequence_of_nan_leaves_the_others_alone():
     case = Case([40, 41, 60, 70], [1, 1, 1, 30], 4, 2)
     params = AttentionParams(0.3)
