@@ -79,7 +79,7 @@ def lora_module(text: str) -> LoraModule:
     except ValueError as error:
         raise ValueError(f"{text!r:.80} is no valid JSON: {error}") from error
     known = {"name", "path", "base_model_name"}
-    values = [fields.get("name"), fields.get("path"), fields.get("base_model_name", "x")]
+    values = [fields.get("name"), fields.get("path"), fields.get("base_model_name") or "any"]
     if set(fields) - known or not all(isinstance(one, str) and one for one in values):
         raise ValueError(
             f"{text!r:.80} must hold the texts name and path, and may hold base_model_name"
