@@ -257,6 +257,31 @@ def test_B34_echo_without_output_scores_the_prompt(server):
     ] == "ab"  # fmt: skip
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_echo_without_output_is_the_same_for_all_choices(server, is_streamed):
+    fields = {"prompt": ["one", "two"], "n": 3, "echo": True, "max_tokens": 0, "logprobs": 1}
+    if is_streamed:
+        chunks = server.events(COMPLETIONS, **fields)
+        choices = sorted(
+            (c for chunk in chunks for c in chunk["choices"]), key=lambda c: c["index"]
+        )
+    else:
+        choices = server.post(COMPLETIONS, **fields).json()["choices"]
+
+    assert [choice["index"] for choice in choices] == list(range(6))
+    assert [choice["text"] for choice in choices] == ["one"] * 3 + ["two"] * 3
+    assert all(choice["finish_reason"] == "length" for choice in choices)
+    assert all("".join(c["logprobs"]["tokens"]) == c["text"] for c in choices)
+
+
+@pytest.mark.parametrize("more", [{}, {"n": 2}, {"n": 2, "stream": True}])
+def test_no_output_at_all_is_refused_for_that_reason(server, more):
+    for path, fields in ((COMPLETIONS, {"prompt": "ab"}), (CHAT, said("ab"))):
+        error = error_of(server.post(path, {"max_tokens": 0, **fields, **more}))
+        assert error["param"] == "max_tokens"
+        assert "at least 1" in error["message"]
+
+
 @pytest.mark.parametrize("more", [{}, {"top_logprobs": 0}])
 def test_B36_logprobs_without_alternatives(server, more):
     choice = server.post(CHAT, said("abc", logprobs=True, **more)).json()["choices"][0]

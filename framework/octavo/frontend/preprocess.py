@@ -59,7 +59,7 @@ class CheckedParams:
     """Parameters that were found good, and what follows from them whatever the prompt.
 
     `given` are those of the caller. The first choice has `params`, all further ones `others`:
-    prompt logprobs are the same for all, and one computes them.
+    prompt logprobs are the same for all, and one computes them, unless nothing else is wanted.
     """
 
     given: SamplingParams
@@ -153,7 +153,7 @@ class Preprocessor:
         if extra_args is not None:
             params = replace(params, extra_args=extra_args)
         others = params
-        if params.prompt_logprobs is not None and params.n > 1:
+        if params.prompt_logprobs is not None and params.n > 1 and params.max_tokens != 0:
             others = copy.copy(params)
             others.prompt_logprobs = None
         grammar = self._grammar(params)

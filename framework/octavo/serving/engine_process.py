@@ -133,7 +133,7 @@ class EngineLoop:
     def _handle(self, message: protocol.ToEngine) -> None:
         match message:
             case protocol.Add():
-                self._add(protocol.requests_of(message))
+                self._add(message)
             case protocol.Abort():
                 self._engine.abort(message.request_ids)
                 self._undecided.difference_update(message.request_ids)
@@ -146,8 +146,14 @@ class EngineLoop:
             case protocol.Discard():
                 self._engine.discard(message.adapter)
 
-    def _add(self, requests: list[EngineRequest]) -> None:
+    def _add(self, message: protocol.Add) -> None:
         batch = protocol.Batch(accepted=[], rejected=[])
+        try:
+            requests = protocol.requests_of(message)
+        except RequestError as error:
+            wire = protocol.error_to_wire(error)
+            batch.rejected.extend((one.request_id, wire) for one in message.requests)
+            requests = []
         for request in requests:
             try:
                 self._engine.add(request)

@@ -207,7 +207,7 @@ def test_B36_chat_logprobs_without_a_number_are_of_the_tokens_alone():
         ({"stream_options": {}}, "stream_options"),
         ({"stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": 0, "echo": True, "n": 2}, "n"),
+        ({"max_tokens": 0, "n": 2}, "max_tokens"),
     ],
 )
 def test_fields_that_do_not_fit_together_are_refused(given, param):

@@ -56,10 +56,6 @@ def completion_params(body: CompletionBody, defaults: SamplingParams) -> Samplin
     Without a limit it has that of the model's files, or else 16 tokens.
     """
     prompt_logprobs = body.prompt_logprobs
-    if body.max_tokens == 0 and body.n not in {None, 1}:
-        raise RequestError(
-            f"n must be 1 where nothing is generated (max_tokens is 0), not {body.n}", param="n"
-        )
     if body.echo and prompt_logprobs is None:
         # `max_tokens` 0 with echo is "score my prompt": the prompt is computed and nothing more
         prompt_logprobs = body.logprobs if body.max_tokens or body.logprobs is not None else 0
