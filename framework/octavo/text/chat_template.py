@@ -1,30 +1,25 @@
 """Renders a conversation through a model's Jinja chat template, in a sandbox.
 
-Templates come with models, so that they are other people's code: they run in Jinja's immutable
-sandbox, with the globals and filters that transformers gives them and no others.
+Templates come with models, so that they are other people's code: they run in a sandbox, with the
+globals and filters that transformers gives them and no others.
 
 Knows Jinja. Does not know tokenizers, HTTP, or what messages should look like.
 """
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import jinja2
-import jinja2.ext
 import jinja2.meta
 import jinja2.nodes
-import jinja2.sandbox
 
 from octavo.errors import ModelLoadError, RequestError
+from octavo.text.template_sandbox import RangeBudget, RefusedError, TemplateSandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import NoReturn
-
-    from jinja2.parser import Parser
 
     Messages = Sequence[Mapping[str, Any]]
 
@@ -47,7 +42,7 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self._special_tokens = dict(special_tokens or {})
-        environment = _environment(now)
+        environment = TemplateSandbox(now)
         try:
             self._tree = environment.parse(source)
             self._template = environment.from_string(source)
@@ -91,6 +86,7 @@ class ChatTemplate:
         variables = {
             **self._special_tokens,
             **(template_kwargs or {}),
+            "range": RangeBudget(),
             "messages": messages,
             "tools": tools or None,
             "documents": documents or None,
@@ -98,7 +94,7 @@ class ChatTemplate:
         }
         try:
             return self._template.render(variables)
-        except _RefusedError as error:
+        except RefusedError as error:
             raise RequestError(
                 f"the chat template refuses these messages: {error}", param="messages"
             ) from error
@@ -127,56 +123,6 @@ class ChatTemplate:
         kept = content.lstrip()
         is_kept = text.startswith(kept, start)
         return text[: start + len(kept if is_kept else content.strip())]
-
-
-class _RefusedError(jinja2.TemplateError):
-    """A template called `raise_exception`."""
-
-
-class _GenerationTag(jinja2.ext.Extension):
-    """Accepts `{% generation %}...{% endgeneration %}`, and prints what is inside.
-
-    transformers marks with it what the assistant said, for training.
-    """
-
-    tags = {"generation"}  # noqa: RUF012 - a set by Jinja's own declaration
-
-    def parse(self, parser: Parser) -> list[jinja2.nodes.Node]:
-        """Return the statements inside the tag."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _environment(now: Callable[[], datetime]) -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    def strftime_now(form: str) -> str:
-        return now().strftime(form)
-
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[jinja2.ext.loopcontrols, _GenerationTag],
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = strftime_now
-    return environment
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise _RefusedError(str(message))
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Return JSON as models were trained on it: Jinja's own filter escapes it for HTML."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
 
 
 def _last_text(messages: Messages) -> str:

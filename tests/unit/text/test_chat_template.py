@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_a_refusal_is_the_requests_fault_in_the_templates_words() -> None:
         ("{{ messages[7].content }}", "UndefinedError"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
         ("{{ messages[0] | tojson(indent='x' * 3, separators=1) }}", "Error"),
-        ("{% for i in range(10 ** 9) %}{% endfor %}", "OverflowError"),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", "TooLargeError"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError"),
     ],
 )
@@ -111,6 +112,64 @@ def test_a_failure_is_the_requests_fault_too(source: str, fault: str) -> None:
 def test_the_sandbox_holds(source: str) -> None:
     with pytest.raises(RequestError):
         ChatTemplate(source).render(list(MESSAGES))
+
+
+def again(start: str, change: str) -> str:
+    """Return a template that changes something sixty times."""
+    loop = "{% for i in range(60) %}{% set ns.x = CHANGE %}{% endfor %}".replace("CHANGE", change)
+    return f"{{% set ns = namespace(x={start}) %}}{loop}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a' * 10 ** 9 }}",
+        "{{ 'a' * 1000000000 }}",
+        "{{ 1000000000 * 'a' }}",
+        "{% set x = [1, 2] * 10 ** 9 %}",
+        "{{ 9 ** 999999999 }}",
+        again("'ab'", "ns.x ~ ns.x"),
+        again("'ab'", "ns.x + ns.x"),
+        again("[1]", "ns.x + ns.x"),
+        again("9", "ns.x * ns.x"),
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for i in range(10 ** 30) %}{% endfor %}",
+        "{% for i in range(0, -(10 ** 9), -1) %}{% endfor %}",
+        "{{ 'a'.ljust(1000000000) }}",
+        "{{ 'a'.center(width=1000000000) }}",
+        "{{ 'a' | center(1000000000) }}",
+        "{{ 'a' | indent(1000000000, true) }}",
+        "{{ [1] | batch(1000000000, 'x') | list }}",
+        "{{ [1] | slice(1000000000) | list }}",
+        "{{ [1] | tojson(indent=1000000000) }}",
+        "{{ lipsum(n=1000000000) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%*d' % (1000000000, 1) }}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ ('a' * 10000).replace('a', 'b' * 10000) }}",
+    ],
+)
+def test_what_no_chat_needs_is_refused_before_it_is_made(source: str) -> None:
+    start_s = time.process_time()
+    with pytest.raises(RequestError) as caught:
+        ChatTemplate(source).render(MESSAGES)
+
+    assert caught.value.facts[0].startswith("TooLargeError: the template asks for ")
+    assert time.process_time() - start_s < 2
+
+
+def test_what_a_chat_needs_is_made() -> None:
+    source = (
+        "{{ '=' * 40 }}|{{ 2 ** 10 * 3 }}|{{ 'a' ~ 1 ~ none ~ ['b'] }}|{{ '%05d' % 7 }}|"
+        "{{ 'x'.ljust(3) }}|{{ '{:>4}'.format(1) }}|{{ [1] + [2] }}|{{ [1, 2] | tojson(indent=1) }}"
+        "|{% for i in range(5, 0, -2) %}{{ i }}{% endfor %}|{{ 7 % 4 }}|"
+        "{{ 'a-b'.replace('-', '+') }}"
+    )
+
+    assert ChatTemplate(source).render(MESSAGES) == (
+        f"{'=' * 40}|3072|a1None['b']|00007|x  |   1|[1, 2]|[\n 1,\n 2\n]|531|3|a+b"
+    )
 
 
 @pytest.mark.parametrize("name", ["raise_exception", "strftime_now", "messages.index"])
