@@ -38,7 +38,7 @@ class PagedAllocator(Allocator):
         self._hasher = hasher
         self._eviction = context.eviction
         self._reaches = [group.reach for group in context.groups]
-        self._full = [group for group, reach in enumerate(self._reaches) if reach is None]
+        self._needs_all = None in self._reaches
         self._total = context.num_blocks - 1  # block 0 is the null block
         self._free = list(range(self._total, 0, -1))  # a stack: low ids first
         self._references = [0] * context.num_blocks
@@ -56,30 +56,27 @@ class PagedAllocator(Allocator):
         return BlockCounts(free, self._total - free - cached, cached, self._total)
 
     def match(self, table: BlockTable, token_ids: Sequence[int]) -> int:
-        """Walk the full blocks, one token short of the end (A8), to the last where all can go on.
+        """Walk the full blocks, one token short of the end (A8), and take what all can go on from.
 
-        A window or a state may do without what lies far back, and still lack what lies before a
-        longer prefix, so that the walk goes past gaps where no group needs every block.
+        The walk goes past gaps where no group needs every block.
         """
         table.keys = []
         if not self.context.enable_prefix_caching:
             return 0
-        size, parent, num_hits = self.block_size, None, 0
-        runs = [0] * len(self._reaches)  # how many blocks each group has on end, up to the last
+        size, parent = self.block_size, None
+        found: list[list[int]] = []
         for start in range(0, len(token_ids) - size, size):
             key = self._key(parent, token_ids[start : start + size], table)
             blocks = self._blocks_of.get(key)
             if blocks is None:
-                parent, runs = key, [0] * len(runs)
+                if self._needs_all:
+                    break
+                parent, blocks = key, [0] * len(self._reaches)
             else:
                 parent = self._canonical(key, blocks)  # one object: chains then meet at once
-                runs = [run + 1 if one else 0 for run, one in zip(runs, blocks, strict=True)]
             table.keys.append(parent)
-            num_blocks = len(table.keys)
-            if any(runs[group] < num_blocks for group in self._full):
-                break
-            if self._can_go_on(runs, num_blocks):
-                num_hits = num_blocks
+            found.append(blocks)
+        num_hits = self._longest(found)
         del table.keys[num_hits:]
         return num_hits * size
 
@@ -87,13 +84,25 @@ class PagedAllocator(Allocator):
         name = self._name_of[next(block_id for block_id in blocks if block_id)]
         return key if name is None else name[0]
 
-    def _can_go_on(self, runs: list[int], num_blocks: int) -> bool:
-        """Return whether every group has what a token after so many blocks can read."""
-        num_tokens = num_blocks * self.block_size
-        return all(
-            run >= num_blocks - self._first_needed(reach, num_tokens)
-            for reach, run in zip(self._reaches, runs, strict=True)
-        )
+    def _longest(self, found: list[list[int]]) -> int:
+        """Return after how many blocks every group has what the next token can read (A9).
+
+        `found` holds each block's ids by group. A window or a state may lack what lies far back,
+        and also what lies before a longer prefix than the one that is returned.
+        """
+        if len(self._reaches) == 1 and self._needs_all:
+            return len(found)
+        runs = [0] * len(self._reaches)  # how many blocks each group has on end, up to the last
+        longest = 0
+        for num_blocks, blocks in enumerate(found, 1):
+            runs = [run + 1 if one else 0 for run, one in zip(runs, blocks, strict=True)]
+            num_tokens = num_blocks * self.block_size
+            if all(
+                run >= num_blocks - self._first_needed(reach, num_tokens)
+                for run, reach in zip(runs, self._reaches, strict=True)
+            ):
+                longest = num_blocks
+        return longest
 
     def _first_needed(self, reach: int | None, num_tokens: int) -> int:
         """Return the first block that positions from `num_tokens` on can read."""
