@@ -53,10 +53,10 @@ class CacheLayout:
         """
         layers = [*specs, *others]
         groups, group_of = _grouped(specs)
-        for spec in others:
-            if CacheGroup(spec.reach) not in groups:
-                groups.append(CacheGroup(spec.reach))
-            group_of.append(groups.index(CacheGroup(spec.reach)))
+        for group_of_other in (CacheGroup(spec.reach) for spec in others):
+            if group_of_other not in groups:
+                groups.append(group_of_other)
+            group_of.append(groups.index(group_of_other))
         memories: dict[Hashable, int] = {}
         counts: dict[Hashable, int] = {}
         memory_of = []
