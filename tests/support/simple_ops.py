@@ -24,7 +24,7 @@ from octavo.interfaces.attention import (
     StateCache,
 )
 from octavo.interfaces.ops import Count, OpSet
-from octavo.interfaces.weights import Checkpoint, WeightBlocks
+from octavo.interfaces.weights import Checkpoint, ModelDescription, WeightBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,21 +36,9 @@ class MemoryCheckpoint(Checkpoint):
     """A checkpoint of float32 tensors in memory."""
 
     def __init__(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        self._config = dict(config)
+        super().__init__(ModelDescription(Path("memory"), dict(config)))
         self.tensors = dict(tensors)
         self.reads: list[str] = []
-
-    @property
-    def path(self) -> Path:
-        return Path("memory")
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        return self._config
-
-    @property
-    def generation_config(self) -> Mapping[str, Any]:
-        return {}
 
     def names(self) -> list[str]:
         return list(self.tensors)

@@ -141,30 +141,32 @@ class Checkpoint(ABC):
     W3  only files that belong to the checkpoint are read: no stray file beside them.
     W4  a missing, truncated or inconsistent file is an error when opening, never later garbage.
     W5  `close()` twice is fine; blocks that were handed out stay valid.
+
+    `config` has the keys of a Hugging Face `config.json`. `architectures` and `vocab_size` are
+    always there, and so is rotary scaling in both of Hugging Face's spellings: `rope_parameters`
+    (with `rope_type` and `rope_theta`), and `rope_theta` beside `rope_scaling` (None when
+    unscaled). `rope_frequency_factors` is a list of divisors of the inverse frequencies, only for
+    a GGUF whose `rope_freqs.weight` no `llama3` scaling explains. `max_position_embeddings`
+    includes what yarn or linear scaling adds.
     """
 
+    def __init__(self, description: ModelDescription) -> None:
+        self.description = description
+
     @property
-    @abstractmethod
     def path(self) -> Path:
         """Return the file or folder that was opened."""
+        return self.description.path
 
     @property
-    @abstractmethod
     def config(self) -> Mapping[str, Any]:
-        """Return the model's config, with the keys of a Hugging Face `config.json`.
-
-        `architectures` and `vocab_size` are always there, and so is rotary scaling in both of
-        Hugging Face's spellings: `rope_parameters` (with `rope_type` and `rope_theta`), and
-        `rope_theta` beside `rope_scaling` (None when unscaled). `rope_frequency_factors` is a
-        list of divisors of the inverse frequencies, only for a GGUF whose `rope_freqs.weight`
-        no `llama3` scaling explains. `max_position_embeddings` includes what yarn or linear
-        scaling adds.
-        """
+        """Return the model's config."""
+        return self.description.config
 
     @property
-    @abstractmethod
     def generation_config(self) -> Mapping[str, Any]:
         """Return defaults of sampling and the end tokens, as in `generation_config.json`."""
+        return self.description.generation_config
 
     @abstractmethod
     def names(self) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ConfigError, ModelLoadError, UnsupportedError
@@ -17,7 +18,6 @@ from octavo.interfaces.weights import Checkpoint
 from octavo.model_files import describe_model, load_tokenizer, locate_model, open_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from octavo.config.resolved import ResolvedConfig
@@ -78,23 +78,9 @@ class FirstLayers(Checkpoint):
             key: value[:num_layers] if isinstance(value, list) and len(value) == total else value
             for key, value in whole.config.items()
         }
-        self._config = {**cut, "num_hidden_layers": num_layers}
+        config = {**cut, "num_hidden_layers": num_layers}
+        super().__init__(replace(whole.description, config=config))
         self._num_layers = num_layers
-
-    @property
-    def path(self) -> Path:
-        """Return the file or folder that was opened."""
-        return self._whole.path
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """Return the config of a model with so many layers."""
-        return self._config
-
-    @property
-    def generation_config(self) -> Mapping[str, Any]:
-        """Return what the whole model has."""
-        return self._whole.generation_config
 
     def names(self) -> list[str]:
         """Return the names of the tensors outside layers, and of the first ones."""

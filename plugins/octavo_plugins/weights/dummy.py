@@ -16,7 +16,7 @@ from octavo.errors import ModelLoadError, did_you_mean
 from octavo.interfaces.weights import Checkpoint, ModelDescription, WeightBlocks, WeightsFormat
 from octavo_plugins.formats.gguf_header import is_gguf
 from octavo_plugins.weights.gguf_format import GgufFormat
-from octavo_plugins.weights.hf_config import CONFIG, read_config, read_generation_config
+from octavo_plugins.weights.hf_config import CONFIG, describe_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,35 +67,15 @@ class DummyFormat(WeightsFormat):
         """Read the description."""
         if is_gguf(path):
             return GgufFormat().open_config(path)
-        return ModelDescription(
-            path=path,
-            config=read_config(path),
-            generation_config=read_generation_config(path),
-            tokenizer_path=path,
-        )
+        return describe_folder(path)
 
 
 class DummyCheckpoint(Checkpoint):
     """A model whose weights are noise. The same name and shape always give the same noise."""
 
     def __init__(self, description: ModelDescription) -> None:
-        self._description = description
+        super().__init__(description)
         self._shapes = tensor_shapes(description.config, str(description.path))
-
-    @property
-    def path(self) -> Path:
-        """Return where the config came from."""
-        return self._description.path
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """Return the config."""
-        return self._description.config
-
-    @property
-    def generation_config(self) -> Mapping[str, Any]:
-        """Return the generation config."""
-        return self._description.generation_config
 
     def names(self) -> list[str]:
         """Return the names of all tensors."""

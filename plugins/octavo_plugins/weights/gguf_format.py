@@ -31,7 +31,6 @@ from octavo_plugins.weights.gguf_names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from octavo_plugins.formats.gguf_header import GgufHeader, TensorInfo
@@ -54,14 +53,8 @@ class GgufFormat(WeightsFormat):
     def open_config(self, path: Path) -> ModelDescription:
         """Read the description. Weights are mapped, and never touched."""
         checkpoint = GgufCheckpoint(path)
-        description = ModelDescription(
-            path=checkpoint.path,
-            config=checkpoint.config,
-            generation_config=checkpoint.generation_config,
-            tokenizer_path=checkpoint.path,
-        )
         checkpoint.close()
-        return description
+        return checkpoint.description
 
 
 class GgufCheckpoint(Checkpoint):
@@ -71,30 +64,20 @@ class GgufCheckpoint(Checkpoint):
         self._headers: list[GgufHeader] = read_splits(path)
         first = self._headers[0]
         tensors = {name: info for part in self._headers for name, info in part.tensors.items()}
-        self._config = translate_config(first, tensors)
-        self._generation_config = translate_generation_config(first)
+        super().__init__(
+            ModelDescription(
+                path=first.path,
+                config=translate_config(first, tensors),
+                generation_config=translate_generation_config(first),
+                tokenizer_path=first.path,
+            )
+        )
         self._is_interleaved = ARCHITECTURES[architecture_of(first)].is_interleaved
-        self._path = first.path
         self._places: dict[str, tuple[GgufHeader, TensorInfo]] = {}
         for header in self._headers:
             for name, info in header.tensors.items():
                 if name != ROPE_FACTORS:  # part of the config
                     self._places[hugging_face_name(name)] = (header, info)
-
-    @property
-    def path(self) -> Path:
-        """Return the file with the metadata."""
-        return self._path
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """Return the metadata as a Hugging Face config."""
-        return self._config
-
-    @property
-    def generation_config(self) -> Mapping[str, Any]:
-        """Return sampling defaults and special ids."""
-        return self._generation_config
 
     def names(self) -> list[str]:
         """Return the Hugging Face names of all tensors."""
@@ -103,11 +86,11 @@ class GgufCheckpoint(Checkpoint):
     def blocks(self, name: str) -> WeightBlocks:
         """Return one tensor's blocks."""
         if not self._headers:
-            raise ModelLoadError(f"cannot read '{name}': '{self._path}' was closed")
+            raise ModelLoadError(f"cannot read '{name}': '{self.path}' was closed")
         place = self._places.get(name)
         if place is None:
             raise ModelLoadError(
-                f"there is no tensor '{name}' in GGUF model '{self._path}'",
+                f"there is no tensor '{name}' in GGUF model '{self.path}'",
                 did_you_mean(name, self._places),
                 f"it has {len(self._places)} tensors",
             )
@@ -126,8 +109,8 @@ class GgufCheckpoint(Checkpoint):
             return blocks
         num_heads = interleaved_heads(
             blocks.name,
-            self._config["num_attention_heads"],
-            self._config["num_key_value_heads"],
+            self.config["num_attention_heads"],
+            self.config["num_key_value_heads"],
         )
         if num_heads is None:
             return blocks

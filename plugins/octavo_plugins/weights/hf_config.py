@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import ModelLoadError
+from octavo.interfaces.weights import ModelDescription
 from octavo_plugins.formats.json_file import read_json_object, read_optional_json
 from octavo_plugins.weights.rope_keys import with_both_spellings
 
@@ -19,6 +20,16 @@ CONFIG: Final = "config.json"
 _QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
 # "yarn" and "linear" stretch positions beyond `max_position_embeddings` as written
 _STRETCHING: Final = ("yarn", "linear")
+
+
+def describe_folder(folder: Path) -> ModelDescription:
+    """Return what the JSON files say. Raises as `read_config` does."""
+    return ModelDescription(
+        path=folder,
+        config=read_config(folder),
+        generation_config=read_generation_config(folder),
+        tokenizer_path=folder,
+    )
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from octavo_plugins.formats.json_file import read_json_object, read_optional_jso
 from octavo_plugins.formats.safetensors_header import read_safetensors
 from octavo_plugins.weights.hf_config import (
     CONFIG,
+    describe_folder,
     quantization_method,
-    read_config,
-    read_generation_config,
 )
 
 if TYPE_CHECKING:
@@ -70,41 +69,19 @@ class SafetensorsFormat(WeightsFormat):
 
     def open_config(self, path: Path) -> ModelDescription:
         """Read the JSON files alone."""
-        return ModelDescription(
-            path=path,
-            config=read_config(path),
-            generation_config=read_generation_config(path),
-            tokenizer_path=path,
-        )
+        return describe_folder(path)
 
 
 class SafetensorsCheckpoint(Checkpoint):
     """An opened folder. All blocks are views of the mapped files."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._config = read_config(folder)
-        self._generation_config = read_generation_config(folder)
+        super().__init__(describe_folder(folder))
         self._places: dict[str, tuple[SafetensorsFile, StoredTensor]] = {}
         for file, tensor_names in _open_files(folder):
             for name in tensor_names:
                 self._places[name] = (file, file.tensors[name])
         self._is_closed = False
-
-    @property
-    def path(self) -> Path:
-        """Return the folder."""
-        return self._folder
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """Return `config.json`."""
-        return self._config
-
-    @property
-    def generation_config(self) -> Mapping[str, Any]:
-        """Return `generation_config.json`, or the special ids of the config."""
-        return self._generation_config
 
     def names(self) -> list[str]:
         """Return the names of all tensors."""
@@ -113,11 +90,11 @@ class SafetensorsCheckpoint(Checkpoint):
     def blocks(self, name: str) -> WeightBlocks:
         """Return one tensor's blocks."""
         if self._is_closed:
-            raise ModelLoadError(f"cannot read '{name}': '{self._folder}' was closed")
+            raise ModelLoadError(f"cannot read '{name}': '{self.path}' was closed")
         place = self._places.get(name)
         if place is None:
             raise ModelLoadError(
-                f"there is no tensor '{name}' in '{self._folder}'",
+                f"there is no tensor '{name}' in '{self.path}'",
                 did_you_mean(name, self._places),
                 f"it has {len(self._places)} tensors",
             )

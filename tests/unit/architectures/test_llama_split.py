@@ -110,7 +110,7 @@ def test_each_rank_holds_its_share_and_no_more():
 
 def test_a_vocabulary_that_ranks_cannot_share_is_whole_on_each():
     checkpoint = checkpoint_of("Llama-smollm2")
-    checkpoint._config["vocab_size"] = 95
+    checkpoint.config["vocab_size"] = 95
     table = checkpoint.tensors["model.embed_tokens.weight"]
     checkpoint.tensors["model.embed_tokens.weight"] = table[:95]
 

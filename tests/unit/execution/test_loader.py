@@ -83,7 +83,7 @@ def test_B141_known_skips_are_silent(checkpoint, caplog, name):
 
 
 def test_a_second_copy_of_a_tied_head_is_silent(checkpoint, caplog):
-    checkpoint._config["tie_word_embeddings"] = True
+    checkpoint.config["tie_word_embeddings"] = True
     model = make(checkpoint)
     load_parameters(model, checkpoint)
     assert caplog.records == []
@@ -97,7 +97,7 @@ def test_a_head_that_is_not_tied_must_be_there(checkpoint):
 
 
 def test_biases_that_the_config_does_not_mention_are_loaded_where_present(checkpoint):
-    del checkpoint._config["attention_bias"]
+    del checkpoint.config["attention_bias"]
     bare = make(checkpoint)
     load_parameters(bare, checkpoint)
     assert "layers.0.qkv_bias" not in bare.weights
@@ -110,7 +110,7 @@ def test_biases_that_the_config_does_not_mention_are_loaded_where_present(checkp
 
 
 def test_a_fused_bias_of_which_a_part_is_missing_is_refused(checkpoint):
-    del checkpoint._config["attention_bias"]
+    del checkpoint.config["attention_bias"]
     checkpoint.tensors["model.layers.0.self_attn.q_proj.bias"] = torch.ones(64)
     with pytest.raises(ModelLoadError) as error:
         load_parameters(make(checkpoint), checkpoint)
