@@ -20,7 +20,6 @@ from octavo.local_model import LocalModel, open_model, resolve_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
-    from types import TracebackType
 
     from octavo.engine.messages import EngineOutput, EngineStats
     from octavo.frontend.outputs import RequestOutput
@@ -55,12 +54,7 @@ class AsyncLLM:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the model, without holding up the loop."""
         await asyncio.to_thread(self.close)
 

@@ -22,8 +22,6 @@ from octavo.local_model import open_model, resolve_settings
 from octavo.lora import adapters_of_each
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.messages import EngineInfo, EngineStats
     from octavo.frontend.outputs import RequestOutput
@@ -70,12 +68,7 @@ class LLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the model."""
         self.close()
 

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import FrameType
 
 
 class DeferredInterrupt:
@@ -31,16 +31,11 @@ class DeferredInterrupt:
             self._is_installed = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Give the signal back, and raise for a Ctrl-C that came after the last `check`."""
         if self._is_installed:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if error is None:
+        if kind is None:
             self.check()
 
     def check(self) -> None:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Self, TextIO
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Self, TextIO
 
 _MIN_INTERVAL_S = 0.1
 _BAR_WIDTH = 24
@@ -41,12 +38,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the line."""
         if self._is_shown and self._width:
             self._stream.write("\n")
