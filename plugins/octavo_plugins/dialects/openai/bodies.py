@@ -162,9 +162,10 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Decoded(msgspec.Struct, Generic[T]):
-    """A body, and the names of its fields that were ignored."""
+    """A body, its length, and the names of its fields that were ignored."""
 
     body: T
+    num_bytes: int
     ignored: list[str]
 
     @property
@@ -191,7 +192,7 @@ def decode_body(
         ignored = _check_names(fields, {*shape.__struct_fields__, *declared}, is_strict=is_strict)
         body = msgspec.json.decode(raw, type=shape)
         _add_declared(body, theirs)
-        return Decoded(body, ignored)
+        return Decoded(body, len(raw), ignored)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error
     except msgspec.DecodeError as error:

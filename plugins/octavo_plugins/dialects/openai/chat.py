@@ -9,7 +9,6 @@ Knows chat's shapes. Does not know how templates are rendered or tokens come abo
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -18,10 +17,11 @@ from octavo.errors import RequestError
 from octavo.frontend.preprocess import Call
 from octavo.sampling_params import RequestOutputKind
 from octavo.serving.generation import in_thread_if_long, start_generation
-from octavo.serving.streaming import EventStream, event, until_disconnect
+from octavo.serving.streaming import EventStream, event
 from octavo_plugins.dialects.openai import answers
-from octavo_plugins.dialects.openai.bodies import ChatBody, decode_body
-from octavo_plugins.dialects.openai.calls import Identities, UsageCounter, guarded
+from octavo_plugins.dialects.openai.bodies import ChatBody
+from octavo_plugins.dialects.openai.calls import Identities, UsageCounter
+from octavo_plugins.dialects.openai.exchange import read_body, reply
 from octavo_plugins.dialects.openai.logprobs import LogprobsWriter
 from octavo_plugins.dialects.openai.params import (
     call_metadata,
@@ -30,7 +30,6 @@ from octavo_plugins.dialects.openai.params import (
     renamed,
     with_salt,
 )
-from octavo_plugins.dialects.openai.replies import json_reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -54,24 +53,14 @@ class ChatApi:
 
     async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
         """Answer one request."""
-        raw = await request.body()
-        is_strict = self._context.settings.strict_fields
-        declared = self._context.declared_params
-        decoded = await in_thread_if_long(
-            len(raw),
-            lambda: decode_body(raw, ChatBody, is_strict=is_strict, declared=declared),
-        )
+        decoded = await read_body(request, ChatBody, self._context)
         body = decoded.body
         target = self._context.target(body.model, body.blend)
         model, identity = target.model, self._identities.next(body, target.name)
         with renamed(chat_names(body)):
-            generation = await self._start(body, target, identity, len(raw))
+            generation = await self._start(body, target, identity, decoded.num_bytes)
         answer = ChatAnswerWriter(body, model, identity, generation)
-        if body.stream:
-            return EventStream(guarded(answer.events(), generation), decoded.headers)
-        with closing(generation):
-            async with until_disconnect(request.receive, generation.abandon):
-                return json_reply(await answer.whole(), decoded.headers)
+        return await reply(request, decoded, answer, generation)
 
     async def _start(
         self, body: ChatBody, target: Target, identity: Identity, num_bytes: int

@@ -8,18 +8,18 @@ Knows completions' shapes. Does not know how tokens come about.
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
 from octavo.frontend.preprocess import Call
 from octavo.sampling_params import RequestOutputKind
-from octavo.serving.generation import in_thread_if_long, start_generation
-from octavo.serving.streaming import EventStream, event, until_disconnect
+from octavo.serving.generation import start_generation
+from octavo.serving.streaming import EventStream, event
 from octavo_plugins.dialects.openai import answers
-from octavo_plugins.dialects.openai.bodies import CompletionBody, decode_body
-from octavo_plugins.dialects.openai.calls import Identities, UsageCounter, guarded
+from octavo_plugins.dialects.openai.bodies import CompletionBody
+from octavo_plugins.dialects.openai.calls import Identities, UsageCounter
 from octavo_plugins.dialects.openai.completion_choices import ChoiceWriter
+from octavo_plugins.dialects.openai.exchange import read_body, reply
 from octavo_plugins.dialects.openai.params import (
     call_metadata,
     common_names,
@@ -27,7 +27,6 @@ from octavo_plugins.dialects.openai.params import (
     renamed,
     with_salt,
 )
-from octavo_plugins.dialects.openai.replies import json_reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -51,23 +50,13 @@ class CompletionApi:
 
     async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
         """Answer one request."""
-        raw = await request.body()
-        is_strict = self._context.settings.strict_fields
-        declared = self._context.declared_params
-        decoded = await in_thread_if_long(
-            len(raw),
-            lambda: decode_body(raw, CompletionBody, is_strict=is_strict, declared=declared),
-        )
+        decoded = await read_body(request, CompletionBody, self._context)
         body = decoded.body
         target = self._context.target(body.model, body.blend)
         model, identity = target.model, self._identities.next(body, target.name)
         generation = await _start(body, target, identity)
         answer = CompletionAnswerWriter(body, model, identity, generation)
-        if body.stream:
-            return EventStream(guarded(answer.events(), generation), decoded.headers)
-        with closing(generation):
-            async with until_disconnect(request.receive, generation.abandon):
-                return json_reply(await answer.whole(), decoded.headers)
+        return await reply(request, decoded, answer, generation)
 
 
 async def _start(body: CompletionBody, target: Target, identity: Identity) -> Generation:
