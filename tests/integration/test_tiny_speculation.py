@@ -58,7 +58,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _free_drafts(monkeypatch):
     costs = StepCosts.linear(1.0, 1e-6)
-    monkeypatch.setattr("octavo_plugins.executors.inline.measure_costs", lambda runner: costs)
+    monkeypatch.setattr(
+        "octavo_plugins.executors.inline.measure_costs", lambda runner, max_drafts: costs
+    )
     monkeypatch.setattr("octavo.execution.load.measure_draft_ms", lambda rehearse: 0.0)
 
 
@@ -245,6 +247,27 @@ def test_B107_a_stop_string_in_the_middle_of_a_run_ends_the_text_there(folder, l
     assert_same(drafted, plain)
     assert drafted[0].outputs[0].text == text[: text.find(stop)]
     assert drafted[0].outputs[0].stop_reason == stop
+
+
+@pytest.mark.parametrize("num_good", [0, 1, 3, 7])
+def test_what_fails_behind_good_tokens_fails_after_them(folder, letters, num_good):
+    def failing(output_ids, logits):
+        if len(output_ids) == num_good:
+            raise ValueError("no more")
+        return logits
+
+    params = replace(SEEDED, logits_processors=[failing])
+    choices = []
+    for settings_ in ({}, {"proposer": all_right(texts_of([letters]))}):
+        with open_llm(folder, **settings_) as llm:
+            (output,) = llm.generate([random_prompt(9)], params, use_tqdm=False)
+        choices.append(output.outputs[0])
+    plain, drafted = choices
+
+    assert len(plain.token_ids) == num_good
+    assert (drafted.token_ids, drafted.text) == (plain.token_ids, plain.text)
+    assert drafted.finish_reason == plain.finish_reason == "error"
+    assert drafted.error == plain.error == "ValueError: no more"
 
 
 def test_B109_logprobs_beside_a_prompt_that_comes_in_chunks(folder):

@@ -57,11 +57,18 @@ class Rehearsal(Protocol):
         """Run a step over so many meaningless tokens, after so many others."""
 
 
-def measure_costs(runner: Rehearsal, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
-    """Time steps of a few sizes, as one sequence each. `clock` returns seconds."""
+def measure_costs(
+    runner: Rehearsal, clock: Callable[[], float] = time.perf_counter, *, max_drafts: int = 0
+) -> StepCosts:
+    """Time steps of a few sizes, as one sequence each. `clock` returns seconds.
+
+    With drafts, steps of one draft and of `max_drafts` are timed too: a second token may cost far
+    more than each further one.
+    """
     shape = runner.shape
     most = min(shape.max_num_tokens, shape.max_model_len)
-    sizes = sorted({min(size, most) for size in SIZES})
+    drafting = (2, 1 + max_drafts) if max_drafts else ()
+    sizes = sorted({min(size, most) for size in (*SIZES, *drafting)})
     size = min(CONTEXT_TOKENS, most)
     context = min(CONTEXT, shape.max_model_len - size)
     probes = [(size, 0) for size in sizes]

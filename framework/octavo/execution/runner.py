@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: rows for tokens that grammars force, which are offered as drafts whether or not others are
 _FORCED_ROWS: Final = 64
+#: so many tokens are decodes when costs are measured; more are a piece of a prompt
+_MAX_DECODES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ class ModelRunner:
         accepted: list[int] = []
         for offset in range(num_rows):
             if draws.errors and first + offset in draws.errors:
+                if accepted:
+                    break  # it fails in the next step, as it would without drafts
                 result.errors[index] = draws.errors[first + offset]
                 return
             token_id = draws.token_ids[first + offset]
@@ -211,9 +215,11 @@ class ModelRunner:
     def run_dummy(self, num_tokens: int, context: int = 0) -> None:
         """Run the layers over meaningless tokens on the null block, to warm up or to measure.
 
-        One sequence advances by `num_tokens` after `context` others. No row may be in use; none
-        is touched.
+        One sequence advances by `num_tokens` after `context` others. Few tokens stand for
+        decodes and drafts, and have logits each; many for a piece of a prompt, which has one row.
+        No row may be in use; none is touched.
         """
+        num_rows = num_tokens if num_tokens <= _MAX_DECODES else 1
         buffers, batch = self.buffers, self.buffers.attention
         buffers.token_ids[:num_tokens] = 0
         buffers.positions[:num_tokens] = torch.arange(context, context + num_tokens)
@@ -222,11 +228,11 @@ class ModelRunner:
             group.block_tables[0] = 0
         batch.seq_lens[0] = context + num_tokens
         batch.query_start[0], batch.query_start[1] = 0, num_tokens
-        buffers.logit_rows[0] = num_tokens - 1
+        buffers.logit_rows[:num_rows] = torch.arange(num_tokens - num_rows, num_tokens)
         for count, value in (
             (buffers.num_tokens, num_tokens),
             (batch.num_seqs, 1),
-            (buffers.num_rows, 1),
+            (buffers.num_rows, num_rows),
         ):
             count.value = value
         self._run_layers()

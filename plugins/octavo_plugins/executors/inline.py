@@ -43,7 +43,7 @@ class InlineExecutor(Executor):
         platform: Platform = config.build("platform")
         torch.set_num_threads(config.engine.threads or platform.num_threads())
         runner = load_runner(config, platform)
-        costs = measure_costs(runner)
+        costs = measure_costs(runner, max_drafts=runner.shape.max_drafts)
         self._runner = runner
         return facts_of(runner, costs)
 

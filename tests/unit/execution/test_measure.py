@@ -87,3 +87,15 @@ def test_a_context_of_one_token():
 
     assert costs.predict_ms(1) == pytest.approx(cost_ms(1))
     assert costs.predict_ms(2) == pytest.approx(2 * cost_ms(1))
+
+
+def test_with_drafts_their_own_steps_are_timed():
+    def dear_second(num_tokens, context=0):
+        return cost_ms(num_tokens, context) + (10 if num_tokens > 1 else 0)
+
+    machine = Machine(dear_second)
+    costs = measure_costs(machine, lambda: machine.now_s, max_drafts=5)
+
+    assert [size for size, _ in costs.points] == [1, 2, 6, 16, 128]
+    assert costs.predict_ms(2) == pytest.approx(16)
+    assert costs.predict_ms(4) == pytest.approx(17)

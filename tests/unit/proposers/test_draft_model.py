@@ -29,7 +29,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _free_drafts(monkeypatch):
     costs = StepCosts.linear(1.0, 1e-6)
-    monkeypatch.setattr("octavo_plugins.executors.inline.measure_costs", lambda runner: costs)
+    monkeypatch.setattr(
+        "octavo_plugins.executors.inline.measure_costs", lambda runner, max_drafts: costs
+    )
     monkeypatch.setattr("octavo.execution.load.measure_draft_ms", lambda rehearse: 0.0)
 
 
