@@ -30,9 +30,10 @@ class Holds:
         self.on_ready: Callable[[], None] = lambda: None
 
     def prepare(self, request: Request) -> None:
-        """Ask for a request's resources, and hold it until they are there.
+        """Ask for a request's resources, and hold it until they are there, or cannot be.
 
-        Raises the typed error of what is known to be wrong already.
+        What is known to be wrong already is told by `settle` as well: how a request ends does not
+        depend on how fast that was found out.
         """
         source = request.source
         futures = [self._executor.prepare(use.spec) for use in source.adapters]
@@ -40,7 +41,7 @@ class Holds:
             futures.append(self._executor.prepare(source.grammar))
         if not futures:
             return
-        if all(future.done() for future in futures):
+        if all(map(_is_there, futures)):
             self._name_content(request, futures)
             return
         request.held_by.add(_REASON)
@@ -89,3 +90,7 @@ class Holds:
         )
         blend = tuple((use.digest, use.scale) for use in source.adapters)
         request.table.extra = (source.cache_salt, blend)
+
+
+def _is_there(future: Future[str]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
