@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from octavo.bench.offline import LatencyRow
     from octavo.bench.roofline import Roofline
+    from octavo.bench.speculation import Comparison
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.messages import EngineInfo
 
@@ -27,10 +28,13 @@ ACTIONS = {
     "latency": "prefill and decode rates by number of sequences",
     "throughput": "a workload of many requests at once",
     "overhead": "what the engine costs beside the model, in microseconds a step",
+    "speculation": "the same requests with and without drafts, by turns",
     "costs": "what steps cost here, as a table for the executor 'simulated'",
     "kv-waste": "the share of allocated KV slots that hold nothing, by allocator",
 }
-_OF_MODEL = ("latency", "throughput", "costs")
+_OF_MODEL = ("latency", "throughput", "speculation", "costs")
+#: what `speculation` compares, unless another proposer is chosen
+_PROPOSERS = ("none", "ngram")
 #: peers are measured without it, so that equal prompts do not help
 _NO_CACHE = {"enable_prefix_caching": False}
 
@@ -46,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size", default="1,4,16", help="numbers of sequences, e.g. 1,4,16,64"
     )
     parser.add_argument("--num-iters", type=int, default=3, help="runs, of which the median counts")
-    parser.add_argument("--num-prompts", type=int, default=64, help="requests of throughput")
+    parser.add_argument(
+        "--num-prompts",
+        type=int,
+        default=64,
+        help="requests of throughput; plain prompts of speculation, at most 20",
+    )
     parser.add_argument(
         "--sharegpt-like", action="store_true", help="throughput: lengths with means 161 and 338"
     )
@@ -61,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
     overrides: dict[str, Any] = dict(_NO_CACHE) if args.action in _OF_MODEL else {}
-    if args.action in {"latency", "costs"}:
+    if args.action in {"latency", "speculation", "costs"}:
         # steps are not bounded in time: nobody reads these tokens one by one
         overrides["max_step_ms"] = None
     if args.action == "latency":
@@ -186,6 +195,46 @@ def _latency_row(row: LatencyRow, facts: EngineInfo, limits: Roofline) -> dict[s
     }
 
 
+def _speculation(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
+    from octavo.bench.speculation import PLAIN, REPETITIVE, SideBySide
+    from octavo.config.resolve import resolve
+    from octavo.llm import LLM
+
+    none, ngram = (resolve(overrides={"proposer": one}).chosen["proposer"] for one in _PROPOSERS)
+    chosen = config.chosen["proposer"]
+    proposer = ngram if chosen.name == none.name else chosen
+    plain, drafting = (
+        config.model_copy(update={"chosen": {**config.chosen, "proposer": one}})
+        for one in (none, proposer)
+    )
+    sorts = {"repetitive": (REPETITIVE,), "plain": PLAIN[: args.num_prompts]}
+    with LLM.from_config(plain) as one, LLM.from_config(drafting) as other:
+        pair = SideBySide(one, other)
+        rows = [
+            _speculation_row(sort, pair.compare(prompts, args.output_len, args.num_iters))
+            for sort, prompts in sorts.items()
+        ]
+    return {
+        "machine": _machine(config),
+        "model": config.model.name,
+        "title": f"one request at a time, {args.output_len} tokens, proposer {proposer.name}",
+        "rows": rows,
+    }
+
+
+def _speculation_row(sort: str, result: Comparison) -> dict[str, Any]:
+    return {
+        "prompts": f"{len(result.times)} {sort}",
+        "tok/s without": round(result.plain_rate, 1),
+        "tok/s with": round(result.drafted_rate, 1),
+        "speed-up": round(result.drafted_rate / result.plain_rate, 2),
+        "of the slowest": round(result.speedups[0], 2),
+        "tokens/step": round(result.tokens_per_step, 2),
+        "drafts accepted": f"{result.acceptance:.0%}",
+        "same text": "yes" if result.is_same else "no",
+    }
+
+
 def _costs(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
     from octavo.bench.costs import CostMeter
     from octavo.local_model import open_model
@@ -214,6 +263,7 @@ def _costs(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
 _MEASURES = {
     "latency": _latency,
     "throughput": _throughput,
+    "speculation": _speculation,
     "costs": _costs,
     "overhead": _overhead,
     "kv-waste": _kv_waste,

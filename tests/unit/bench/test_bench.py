@@ -9,6 +9,7 @@ import pytest
 from byte_models import LLAMA, save_byte_model
 from octavo.bench.offline import PromptMaker
 from octavo.bench.overhead import kv_waste, time_overhead
+from octavo.bench.speculation import Comparison, PromptTimes
 from octavo.cli.main import main
 from octavo.config.resolve import resolve
 from octavo.execution.cost_table import CostTable
@@ -73,3 +74,30 @@ def test_costs_are_measured_through_the_engine_and_written_as_a_table(tmp_path, 
     assert times[0] > 0
     assert costs.model == model
     assert costs.machine["cpu"]
+
+
+def test_speculation_compares_the_same_texts(
+    tmp_path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.bench.speculation.REPETITIVE", "abc " * 8)
+    folder = save_byte_model(LLAMA, tmp_path)
+    sizes = ["--output-len", "9", "--num-iters", "2", "--num-prompts", "3", "--threads", "1"]
+    config = {"method": "ngram", "prompt_lookup_max": 1}
+    for words in ([], ["--speculative-config", json.dumps(config)]):
+        assert main(["bench", "speculation", folder, *sizes, *words, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+
+        assert report["title"] == "one request at a time, 9 tokens, proposer ngram"
+        assert [row["prompts"] for row in report["rows"]] == ["1 repetitive", "3 plain"]
+        assert all(row["same text"] == "yes" for row in report["rows"])
+        assert all(row["tokens/step"] >= 1 for row in report["rows"])
+
+
+def test_speed_ups_are_of_medians_prompt_by_prompt() -> None:
+    times = [PromptTimes(10, 2.0, 1.0, 5, 4, 3, True), PromptTimes(10, 1.0, 1.25, 10, 1, 0, True)]
+    comparison = Comparison(tuple(times))
+    assert comparison.speedups == [0.8, 2.0]
+    assert comparison.plain_rate == pytest.approx(20 / 3)
+    assert comparison.drafted_rate == pytest.approx(20 / 2.25)
+    assert comparison.tokens_per_step == pytest.approx(20 / 15)
+    assert comparison.acceptance == pytest.approx(3 / 5)
