@@ -11,18 +11,11 @@ import openai
 import psutil
 import pytest
 
-from byte_models import save_tokenizer
+from byte_models import save_dummy_model
 from server_process import octavo_serve
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "an order"}]
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
-    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 256, "eos_token_id": 257,
-    "tie_word_embeddings": False,
-}  # fmt: skip
 ORDER = {
     "type": "object",
     "properties": {"title": {"type": "string", "maxLength": 9}, "qty": {"enum": [1, 20, 300]}},
@@ -35,8 +28,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDE
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     path = tmp_path_factory.mktemp("bytes")
-    save_tokenizer(path)
-    (path / "config.json").write_text(json.dumps(CONFIG))
+    save_dummy_model(path)
     flags = ("--load-format", "dummy", "--max-model-len", "2048", "--grammar.max-compile-s", "3")
     with octavo_serve(str(path), *flags) as process:
         yield process
@@ -164,8 +156,7 @@ def test_B156_grammars_are_kept_for_the_next_and_not_for_ever(server):
 
 
 def test_processes_that_compile_on_trial_end_with_the_engine(tmp_path):
-    save_tokenizer(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    save_dummy_model(tmp_path)
     with octavo_serve(str(tmp_path), "--load-format", "dummy") as process:
         assert process.post(COMPLETIONS, prompt="x", guided_regex="a").status_code == 200
         trials = process.engine.children()

@@ -1,22 +1,13 @@
 """Calls whose lists are as long as the vocabulary, for many sequences at once, hold up nobody."""
 
-import json
-
 import psutil
 import pytest
 
-from byte_models import save_tokenizer
+from byte_models import save_dummy_model
 from server_process import octavo_serve
 
 COMPLETIONS = "/v1/completions"
 VOCAB = 50_000
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB,
-    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 256, "eos_token_id": 257,
-    "tie_word_embeddings": True,
-}  # fmt: skip
 #: what lists may cost; before they were checked, sent and prepared once a call it was several
 MAX_MORE_S = 0.5
 
@@ -40,8 +31,7 @@ CALLS = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wide")
-    save_tokenizer(folder)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    save_dummy_model(folder, vocab_size=VOCAB, max_position_embeddings=4096)
     with octavo_serve(str(folder), "--load-format", "dummy", "--threads", "1") as process:
         yield process
         assert process.stop() == 0

@@ -6,19 +6,12 @@ import threading
 import openai
 import pytest
 
-from byte_models import save_tokenizer
+from byte_models import save_dummy_model
 from octavo import LLM, SamplingParams
 from server_process import octavo_serve
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 PROMPTS = ["The sea is", "x", "once upon a time, far away, there was", "1 2 3 4"]
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
-    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 256, "eos_token_id": 257,
-    "tie_word_embeddings": False,
-}  # fmt: skip
 #: what the model's files advise: requests are served by it where they say nothing themselves
 ADVICE = {"temperature": 0.9, "top_k": 50, "max_new_tokens": 8, "eos_token_id": [257, 7]}
 NUM_BLOCKS = 40  # of 16 tokens: less than the context
@@ -28,8 +21,7 @@ NUM_BLOCKS = 40  # of 16 tokens: less than the context
 def folder(tmp_path_factory):
     """A model of bytes; its weights are made up at load, the same each time."""
     path = tmp_path_factory.mktemp("bytes")
-    save_tokenizer(path)
-    (path / "config.json").write_text(json.dumps(CONFIG))
+    save_dummy_model(path)
     (path / "generation_config.json").write_text(json.dumps(ADVICE))
     return path
 

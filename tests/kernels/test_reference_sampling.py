@@ -10,15 +10,12 @@ import torch
 
 from octavo_kernels.reference.candidates import likeliest
 from octavo_kernels.reference.sampling import SamplingRows, sample
+from one_thread import one_thread_fixture
 
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """Thousands of tiny operations: threads would only wait for one another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    yield from one_thread_fixture()
 
 
 def rows_of(uniforms, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):

@@ -18,8 +18,7 @@ import torch
 from octavo.config.auto import AutoContext
 from octavo.config.schema import EngineConfig, ModelConfig
 from octavo_kernels.triton import devices
-from octavo_plugins.attention import triton_reasons as attention_reasons
-from octavo_plugins.ops import triton_reasons as ops_reasons
+from octavo_plugins.platforms.triton_reasons import why_not
 from source_tree import ROOT
 
 FOLDER = ROOT / "tests" / "kernels"
@@ -136,22 +135,19 @@ def context(*offers):
     return AutoContext(engine=EngineConfig(), model=ModelConfig(), chosen={"platform": platform})
 
 
-@pytest.mark.parametrize("reasons", [ops_reasons, attention_reasons])
-def test_auto_is_told_of_a_missing_gpu_a_hidden_one_and_buffers_elsewhere(
-    reasons, monkeypatch, tmp_path
-):
+def test_auto_is_told_of_a_missing_gpu_a_hidden_one_and_buffers_elsewhere(monkeypatch, tmp_path):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "_GPU_FILES", (str(tmp_path / "one"), str(tmp_path / "two")))
     absent = f"no GPU: there is neither {tmp_path / 'one'} nor {tmp_path / 'two'}"
     elsewhere = "the platform keeps the buffers of a step in main memory"
-    assert reasons.why_not(context("cuda")) == [absent]
-    assert reasons.why_not(context()) == [absent, elsewhere]
+    assert why_not(context("cuda")) == [absent]
+    assert why_not(context()) == [absent, elsewhere]
     (tmp_path / "two").touch()
-    assert reasons.why_not(context("cuda")) == []
-    assert reasons.why_not(context()) == [elsewhere]
+    assert why_not(context("cuda")) == []
+    assert why_not(context()) == [elsewhere]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert reasons.why_not(context("cuda")) == ["CUDA_VISIBLE_DEVICES='' hides every GPU"]
+    assert why_not(context("cuda")) == ["CUDA_VISIBLE_DEVICES='' hides every GPU"]
 
 
 # ---------------------------------------------------------------------- timing

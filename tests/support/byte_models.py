@@ -40,6 +40,23 @@ GEMMA3 = Variant(
 )  # fmt: skip
 
 
+#: a model without weights: `--load-format dummy` makes them up, the same each time
+DUMMY_CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": BOS, "eos_token_id": EOS,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def save_dummy_model(folder: Path, **config: Any) -> Path:
+    """Write a model of bytes without weights, to be opened with `--load-format dummy`."""
+    save_tokenizer(folder)
+    (folder / "config.json").write_text(json.dumps(DUMMY_CONFIG | config))
+    return folder
+
+
 def save_tokenizer(folder: Path) -> Path:
     """Write a tokenizer whose ids 0 to 255 are bytes, then `<s>` and `</s>`; return the folder."""
     vocabulary = {character: byte for byte, character in byte_characters().items()}

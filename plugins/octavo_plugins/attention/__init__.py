@@ -28,7 +28,7 @@ class Plugin(OctavoSpecs):
             target="octavo_plugins.attention.triton_attention:TritonAttention",
             summary="Triton kernels over pages of KV, on GPUs",
             requires=("triton>=3.6",),
-            why_not="octavo_plugins.attention.triton_reasons:why_not",
+            why_not="octavo_plugins.platforms.triton_reasons:why_not",
             rank=10,
         )
 

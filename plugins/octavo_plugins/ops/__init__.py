@@ -28,7 +28,7 @@ class Plugin(OctavoSpecs):
             target="octavo_plugins.ops.triton_ops:TritonOps",
             summary="Triton kernels between torch's matrix products, on GPUs",
             requires=("triton>=3.6",),
-            why_not="octavo_plugins.ops.triton_reasons:why_not",
+            why_not="octavo_plugins.platforms.triton_reasons:why_not",
             rank=10,
         )
 

@@ -192,7 +192,8 @@ def test_why_of_a_component(sites, run):
 
 def test_why_of_a_kind_is_what_auto_thinks(sites, run, monkeypatch):
     sites.add("picky")
-    monkeypatch.setattr("octavo_plugins.ops.triton_reasons.why_not", lambda context: ["it is no"])
+    reasons = "octavo_plugins.platforms.triton_reasons.why_not"
+    monkeypatch.setattr(reasons, lambda context: ["it is no"])
 
     code, out, _ = run("why", "ops")
 

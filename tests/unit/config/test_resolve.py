@@ -172,7 +172,8 @@ def test_an_option_of_the_wrong_component_is_refused(sites):
 
 def test_auto_takes_the_first_that_has_no_reason_against_it(sites, monkeypatch):
     sites.add("picky")
-    monkeypatch.setattr("octavo_plugins.ops.triton_reasons.why_not", lambda context: ["it is no"])
+    reasons = "octavo_plugins.platforms.triton_reasons.why_not"
+    monkeypatch.setattr(reasons, lambda context: ["it is no"])
 
     chosen = resolve(flags={"threads": "3"}).chosen["ops"]
 

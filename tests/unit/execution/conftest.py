@@ -1,11 +1,10 @@
-"""One thread for torch: tiny tensors gain nothing from two, and lose much on a busy machine."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
+
+from one_thread import one_thread_fixture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +12,4 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    yield from one_thread_fixture()

@@ -1,4 +1,6 @@
-"""Why `auto` does not take the `triton` attention here. Imports neither torch nor Triton.
+"""Why `auto` takes neither the op set nor the attention `triton` here.
+
+Imports neither torch nor Triton.
 
 Knows the platform that was chosen, and what the drivers leave on this machine.
 """
