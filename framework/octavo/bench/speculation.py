@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from octavo.llm import LLM
 
 #: a text that goes on as it began
-REPETITIVE: Final = (
-    "Order 17: two cups of tea, one plate of rice, paid in cash.\n"
-    "Order 18: two cups of tea, one plate of rice, paid in cash.\n" * 4
+REPETITIVE: Final = 4 * (
+    "Monday: rain. Tuesday: sun. Wednesday: wind. Thursday: snow. Friday: fog. "
+    "Saturday: hail. Sunday: frost.\n"
 )
 #: everyday prompts, which give a proposer little to go by
 PLAIN: Final = (

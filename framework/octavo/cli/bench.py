@@ -10,6 +10,7 @@ import os
 import platform
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.flags import add_config_arguments, resolve_arguments
@@ -225,12 +226,13 @@ def _speculation(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, 
 def _speculation_row(sort: str, result: Comparison) -> dict[str, Any]:
     return {
         "prompts": f"{len(result.times)} {sort}",
-        "tok/s without": round(result.plain_rate, 1),
-        "tok/s with": round(result.drafted_rate, 1),
-        "speed-up": round(result.drafted_rate / result.plain_rate, 2),
-        "of the slowest": round(result.speedups[0], 2),
-        "tokens/step": round(result.tokens_per_step, 2),
-        "drafts accepted": f"{result.acceptance:.0%}",
+        "plain tok/s": round(result.plain_rate, 1),
+        "tok/s": round(result.drafted_rate, 1),
+        "ratio": round(result.drafted_rate / result.plain_rate, 2),
+        "least": round(result.speedups[0], 2),
+        "median": round(median(result.speedups), 2),
+        "tok/step": round(result.tokens_per_step, 2),
+        "accepted": f"{result.acceptance:.0%}",
         "same text": "yes" if result.is_same else "no",
     }
 

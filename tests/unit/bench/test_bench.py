@@ -90,7 +90,7 @@ def test_speculation_compares_the_same_texts(
         assert report["title"] == "one request at a time, 9 tokens, proposer ngram"
         assert [row["prompts"] for row in report["rows"]] == ["1 repetitive", "3 plain"]
         assert all(row["same text"] == "yes" for row in report["rows"])
-        assert all(row["tokens/step"] >= 1 for row in report["rows"])
+        assert all(row["tok/step"] >= 1 for row in report["rows"])
 
 
 def test_speed_ups_are_of_medians_prompt_by_prompt() -> None:
