@@ -140,17 +140,15 @@ def _reduce_piece(  # noqa: PLR0917 - as `attend`
         scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * numbers.scale
         if shape.has_cap:
             scores = numbers.cap * _tanh(scores)
-        distance = (position + row // shape.ratio)[:, None] - key[None, :]
-        is_seen = (distance >= 0) & (distance < numbers.window)
-        scores = tl.where(is_seen, scores, _NOTHING)
+        back = (position + row // shape.ratio)[:, None] - key[None, :]
+        scores = tl.where((back >= 0) & (back < numbers.window), scores, _NOTHING)
         peak = tl.maximum(top, tl.max(scores, 1))
         shift = _finite(peak)
         weights = tl.exp2(scores - shift[:, None])
         kept = tl.exp2(top - shift)
         total = total * kept + tl.sum(weights, 1)
-        sums = tl.dot(
-            weights.to(queries.dtype), values, sums * kept[:, None], input_precision="ieee"
-        )
+        weights = weights.to(queries.dtype)
+        sums = tl.dot(weights, values, sums * kept[:, None], input_precision="ieee")
         top = peak
     return top, total, sums
 
