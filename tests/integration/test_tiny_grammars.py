@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from byte_models import EOS, LLAMA, MINISTRAL, random_prompt, save_byte_model
+from fixed_costs import make_drafts_free
 from octavo import LLM, SamplingParams, StructuredOutputsParams
-from octavo.interfaces.executor import StepCosts
 from octavo.interfaces.sampler import SamplerStage
 
 ORDER = {
@@ -63,9 +63,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _free_drafts(monkeypatch):
-    """Drafts cost nothing: as many as may be are made."""
-    costs = StepCosts.linear(1.0, 1e-6)
-    monkeypatch.setattr("octavo_plugins.executors.inline.measure_costs", lambda runner: costs)
+    make_drafts_free(monkeypatch)
 
 
 def open_llm(folder, **settings):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from byte_models import LLAMA, MINISTRAL, random_prompt, save_byte_model
+from fixed_costs import fix_costs
 from octavo import LLM, SamplingParams
 from octavo.interfaces.executor import StepCosts
 from octavo.interfaces.proposer import EngineProposer
@@ -44,7 +45,7 @@ class Hindsight(EngineProposer):
 def _same_costs(monkeypatch):
     """Let both runs have one schedule: drafts and chunks are planned by the costs measured."""
     costs = StepCosts.linear(10.0, 0.01)
-    monkeypatch.setattr("octavo_plugins.executors.inline.measure_costs", lambda _runner: costs)
+    fix_costs(monkeypatch, costs)
 
 
 @pytest.fixture(scope="module", params=VARIANTS)

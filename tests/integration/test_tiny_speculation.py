@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from byte_models import EOS, LLAMA, MINISTRAL, random_prompt, save_byte_model, values_of
 from draft_proposers import all_right, all_wrong, by_turns, knowing
+from fixed_costs import make_drafts_free
 from octavo import LLM, SamplingParams
-from octavo.interfaces.executor import StepCosts
 
 LETTERS = b"abcdefgh"
 #: outputs of eight letters: they repeat themselves, and stop strings and bad words can be met
@@ -57,11 +57,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _free_drafts(monkeypatch):
-    costs = StepCosts.linear(1.0, 1e-6)
-    monkeypatch.setattr(
-        "octavo_plugins.executors.inline.measure_costs", lambda runner, max_drafts: costs
-    )
-    monkeypatch.setattr("octavo.execution.load.measure_draft_ms", lambda rehearse: 0.0)
+    make_drafts_free(monkeypatch)
 
 
 def open_llm(folder, **settings):

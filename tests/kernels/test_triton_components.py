@@ -13,6 +13,7 @@ import torch
 
 from attention_steps import STEPS, TABLES, Sequences
 from byte_models import random_prompt, save_byte_model
+from fixed_costs import fix_costs
 from octavo import LLM, SamplingParams
 from octavo.errors import UnsupportedError
 from octavo.interfaces.architecture import RotaryConfig
@@ -166,7 +167,7 @@ SETTINGS = {
 def test_a_model_gives_the_same_greedy_tokens_as_on_torch(tmp_path, monkeypatch):
     """Chunks, decodes, a prefix hit and drafts, over a window and a full layer."""
     costs, steps = StepCosts.linear(1.0, 1e-6), []
-    monkeypatch.setattr("octavo_plugins.executors.inline.measure_costs", lambda runner: costs)
+    fix_costs(monkeypatch, costs)
     path = save_byte_model(MODEL, tmp_path)
     params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logit_bias=LETTERS)
     prompts = [random_prompt(19, 1), [*random_prompt(19, 1)[:16], 5, 6], [7, 8, 9]]

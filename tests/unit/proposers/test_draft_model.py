@@ -11,11 +11,11 @@ import pytest
 
 import tiny_models
 from byte_models import LLAMA, MINISTRAL, random_prompt, save_byte_model, save_tokenizer
+from fixed_costs import make_drafts_free
 from octavo import LLM, SamplingParams
 from octavo.errors import ConfigError, ModelLoadError, ModelNotFoundError
 from octavo.execution.cache_layout import CacheLayout
 from octavo.interfaces.attention import CacheSpec
-from octavo.interfaces.executor import StepCosts
 from octavo_plugins.proposers.draft_progress import DraftProgress
 
 PARAMS = SamplingParams(temperature=1, seed=3, max_tokens=24, ignore_eos=True)
@@ -28,11 +28,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _free_drafts(monkeypatch):
-    costs = StepCosts.linear(1.0, 1e-6)
-    monkeypatch.setattr(
-        "octavo_plugins.executors.inline.measure_costs", lambda runner, max_drafts: costs
-    )
-    monkeypatch.setattr("octavo.execution.load.measure_draft_ms", lambda rehearse: 0.0)
+    make_drafts_free(monkeypatch)
 
 
 def open_llm(folder, **config):
