@@ -10,8 +10,12 @@ if TYPE_CHECKING:
     import pytest
 
 
-def make_drafts_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let steps cost the same however long they are, and drafts nothing: as many as may be come."""
-    costs = StepCosts.linear(1.0, 1e-6)
+def fix_costs(monkeypatch: pytest.MonkeyPatch, costs: StepCosts) -> None:
+    """Let engines plan by these costs, as if drafts cost nothing."""
     monkeypatch.setattr("octavo_plugins.executors.inline.measure_costs", lambda *_, **__: costs)
     monkeypatch.setattr("octavo.execution.load.measure_draft_ms", lambda _: 0.0)
+
+
+def make_drafts_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps cost the same however long they are: as many drafts as may be are made."""
+    fix_costs(monkeypatch, StepCosts.linear(1.0, 1e-6))
