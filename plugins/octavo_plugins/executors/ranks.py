@@ -68,7 +68,8 @@ class RanksExecutor(Executor):
                 ]
                 loaded = group.call(loads).result()[0]
             assert isinstance(loaded, wire.Loaded)  # noqa: S101 - what `Load` is answered with
-            costs = measure_costs(_Rehearsal(group, loaded))
+            max_drafts = config.build("proposer").max_drafts
+            costs = measure_costs(_Rehearsal(group, loaded), max_drafts=max_drafts)
         except BaseException:
             self.close()
             raise
