@@ -66,7 +66,7 @@ class OutputProcessor:
             self._take_prompt_facts(output)
         must_abort = choice.absorb(output)
         self._changed.add(output.request_id)
-        self._num_running = sum(c.finish_reason is None for c in self._choices.values())
+        self._num_running -= choice.finish_reason is not None
         if self.is_finished:
             self.metrics.finished_time = now_s
         return [output.request_id] if must_abort else []
