@@ -96,6 +96,13 @@ def test_seeded_requests_penalties_and_preemption_are_those_of_one_rank(whole, s
         assert one.outputs[0].token_ids == other.outputs[0].token_ids
 
 
+def test_a_prompt_of_several_steps_is_that_of_one_rank(whole, split):
+    prompts = [random_prompt(3 * SMALL["max_num_batched_tokens"] + 5, 9)]  # steps without a draw
+    ours, theirs = (run(llm, prompts, GREEDY)[0].outputs[0] for llm in (split, whole))
+    assert ours.error is None
+    assert ours.token_ids == theirs.token_ids
+
+
 def test_processors_fail_their_own_request_and_no_other(whole, split):
     prompts = [random_prompt(5, 1), random_prompt(6, 2)]
     with_processor = replace(GREEDY, logits_processors=[lambda ids, logits: logits])

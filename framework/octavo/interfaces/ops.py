@@ -236,6 +236,8 @@ class OpSet(ABC):
         if self.collective is None:
             out[:n] = x[:n]
             return
+        if n == 0:  # on all ranks alike: a step of chunks that samples nothing
+            return
         parts = x.new_empty(self.collective.size, n, x.shape[1])
         self.collective.all_gather(parts, x[:n].contiguous())
         out[:n].view(n, self.collective.size, -1).copy_(parts.transpose(0, 1))
