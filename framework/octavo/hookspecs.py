@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.grammar import GrammarBackend
     from octavo.interfaces.ops import OpSet
     from octavo.interfaces.platform import Platform
-    from octavo.interfaces.proposer import EngineProposer, ExecutorProposer
+    from octavo.interfaces.proposer import Proposer
     from octavo.interfaces.sampler import SamplerStage
     from octavo.interfaces.scheduler import SchedulerPolicy
     from octavo.interfaces.source import ModelSource
@@ -87,7 +87,7 @@ class OctavoSpecs:
         """Declare sampler stages: one small step each between logits and token."""
         return ()
 
-    def octavo_proposers(self) -> Iterable[Component[EngineProposer | ExecutorProposer]]:
+    def octavo_proposers(self) -> Iterable[Component[Proposer]]:
         """Declare proposers: draft tokens, which the model then verifies all at once."""
         return ()
 

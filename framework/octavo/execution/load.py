@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import StepCosts
     from octavo.interfaces.ops import Collective, OpSet
     from octavo.interfaces.platform import Platform
-    from octavo.interfaces.proposer import EngineProposer
+    from octavo.interfaces.proposer import Proposer
     from octavo.interfaces.source import Progress
     from octavo.interfaces.weights import Checkpoint
 
@@ -106,7 +106,7 @@ def _load_proposer(
     config: ResolvedConfig, architecture: Architecture
 ) -> tuple[ExecutorProposer | None, int]:
     """Return the proposer if it runs beside the model, loaded, and the most drafts of any."""
-    proposer: EngineProposer | ExecutorProposer = config.build("proposer")
+    proposer: Proposer = config.build("proposer")
     if not isinstance(proposer, ExecutorProposer):
         return None, proposer.max_drafts
     proposer.load(config, architecture)

@@ -5,6 +5,7 @@ Knows an architecture, its buffers and the rows. Does not know files, policies o
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -101,16 +102,14 @@ class ModelRunner:
 
     def _run_layers(self) -> None:
         """Run the step: recorded once, then replayed, where everything in it can be."""
-        architecture, buffers = self.architecture, self.buffers
         if self._record is not None:
             self._record.replay()
-        elif is_recordable(architecture):
-            with recording(architecture) as self._record:
-                architecture.forward(buffers)
-                architecture.logits(buffers)
-        else:
-            architecture.forward(buffers)
-            architecture.logits(buffers)
+            return
+        model = self.architecture
+        with recording(model) if is_recordable(model) else nullcontext() as record:
+            model.forward(self.buffers)
+            model.logits(self.buffers)
+        self._record = record
 
     def record_anew(self) -> None:
         """Forget the recorded step: the model is made of other operations now."""

@@ -12,7 +12,7 @@ many drafts are worth their cost is the engine's to say.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,15 +41,13 @@ class DraftView(Protocol):
         """Return how many of them are prompt."""
 
 
-class EngineProposer(ABC):
-    """Proposes from token ids alone.
+class Proposer(ABC):
+    """Proposes drafts: an `EngineProposer` or an `ExecutorProposer`.
 
     D1  a pure function of the request's tokens: same tokens, same drafts.
     D2  at most `max_tokens` drafts; none is a good answer.
-    D3  `forget` leaves nothing behind of a request; unknown ids are ignored.
+    D3  `forget` leaves nothing behind of a request or row; unknown ones are ignored.
     """
-
-    side: ClassVar[Literal["engine"]] = "engine"
 
     def __init__(self, options: Any = None) -> None:
         self.options = options
@@ -58,6 +56,10 @@ class EngineProposer(ABC):
     @abstractmethod
     def max_drafts(self) -> int:
         """Return the most drafts that are ever proposed for one request and step."""
+
+
+class EngineProposer(Proposer):
+    """Proposes from token ids alone."""
 
     @abstractmethod
     def propose(self, request: DraftView, max_tokens: int) -> Sequence[int]:
@@ -68,22 +70,12 @@ class EngineProposer(ABC):
         del request_id
 
 
-class ExecutorProposer(ABC):
-    """Proposes beside the model, in the executor. D1, D2 and D3 hold for rows as for requests.
+class ExecutorProposer(Proposer):
+    """Proposes beside the model, in the executor.
 
     Its caches use the block ids of the model's own tables, so that blocks are handed out, shared,
     preempted and rolled back with the model's.
     """
-
-    side: ClassVar[Literal["executor"]] = "executor"
-
-    def __init__(self, options: Any = None) -> None:
-        self.options = options
-
-    @property
-    @abstractmethod
-    def max_drafts(self) -> int:
-        """Return the most drafts that are ever proposed for one request and step."""
 
     @abstractmethod
     def load(self, config: ResolvedConfig, target: Architecture) -> None:

@@ -10,13 +10,13 @@ from octavo.plugin.component import Component
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from octavo.interfaces.proposer import EngineProposer, ExecutorProposer
+    from octavo.interfaces.proposer import Proposer
 
 
 class Plugin(OctavoSpecs):
     """Declares the stock proposers."""
 
-    def octavo_proposers(self) -> Iterator[Component[EngineProposer | ExecutorProposer]]:
+    def octavo_proposers(self) -> Iterator[Component[Proposer]]:
         """Yield none, ngram, draft-model."""
         yield Component(
             name="none",
