@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from octavo.execution.buffers import StepCapacity, make_buffers
 from octavo.execution.cache_layout import CacheLayout
+from octavo.execution.recording import recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from octavo.interfaces.architecture import Architecture
+
+    #: a sequence, and its next tokens
+    Chunk: TypeAlias = tuple[int, Sequence[int]]
 
 CAPACITY = StepCapacity(max_tokens=64, max_rows=64, max_seqs=4, max_blocks=12, block_size=4)
 
@@ -38,7 +42,7 @@ class HandRunner:
         self.tables = order.view(shape).to(torch.int32)
         self.lengths = [0] * capacity.max_seqs
 
-    def fill(self, chunks: Sequence[tuple[int, Sequence[int]]]) -> None:
+    def fill(self, chunks: Sequence[Chunk]) -> None:
         """Write a step into the buffers: for each (sequence, its next tokens)."""
         step, batch = self.step_buffers, self.step_buffers.attention
         for group in step.groups:
@@ -64,7 +68,7 @@ class HandRunner:
         batch.num_seqs.value = len(chunks)
 
     def run(
-        self, chunks: Sequence[tuple[int, Sequence[int]]], execute: Callable[[], Any] | None = None
+        self, chunks: Sequence[Chunk], execute: Callable[[], Any] | None = None
     ) -> list[torch.Tensor]:
         """Run one step and return logits [tokens, vocab] for each chunk.
 
@@ -74,6 +78,12 @@ class HandRunner:
         (execute or self.direct)()
         lengths = [len(tokens) for _, tokens in chunks]
         return list(self.step_buffers.logits[: sum(lengths)].clone().split(lengths))
+
+    def run_recorded(self, steps: Sequence[Sequence[Chunk]]) -> list[list[torch.Tensor]]:
+        """Run steps, the first recorded and the others replayed; as `run`, for each."""
+        with recording(self.architecture) as record:
+            logits = [self.run(steps[0])]
+        return logits + [self.run(chunks, execute=record.replay) for chunks in steps[1:]]
 
     def direct(self) -> None:
         """Call the architecture itself."""

@@ -128,21 +128,25 @@ class RowSampler:
         """Edit one row, or note for the op set how it is to be edited."""
         spec, index = self._rows.spec(place.row), place.index
         params, num_prompt = spec.params, spec.num_prompt_tokens
-        history = [*self._rows.history(place.row), *place.drafts]
         if params.logits_processors:
+            history = self._history(place)
             apply_processors(
                 params.logits_processors, logits[index], history[:num_prompt], history[num_prompt:]
             )
         stages = self._rows.stages[place.row]
         if stages is None:
-            self._note_edits(place, history[num_prompt:], inputs)
+            self._note_edits(spec, place, inputs)
             return
         if place.mask is not None:
             apply_mask(logits[index], place.mask)
-        stages.apply(logits[index], self._view(spec, history), place.offset)
+        stages.apply(logits[index], self._view(spec, self._history(place)), place.offset)
         # the whole pipeline has run: the op set only draws
         inputs.temperature[index] = 1.0 if params.temperature else 0.0
         inputs.top_k[index], inputs.top_p[index], inputs.min_p[index] = 0, 1.0, 0.0
+
+    def _history(self, place: _Place) -> list[int]:
+        """Return all tokens before a row of logits, drafts included: as long as the request is."""
+        return [*self._rows.history(place.row), *place.drafts]
 
     def _view(self, spec: RowSpec, history: Sequence[int]) -> SamplingRow:
         num_prompt = spec.num_prompt_tokens
@@ -161,11 +165,12 @@ class RowSampler:
         positions, choices = np.array([position]), np.array([spec.choice])
         return float(self._ops.uniforms(seeds, positions, choices, purpose)[0])
 
-    def _note_edits(self, place: _Place, output_ids: list[int], inputs: SamplingInputs) -> None:
+    def _note_edits(self, spec: RowSpec, place: _Place, inputs: SamplingInputs) -> None:
         if place.mask is not None:
             inputs.masks.append((place.index, place.mask))
         edits = self._rows.edits[place.row]
         if edits is not None:
+            output_ids = self._history(place)[spec.num_prompt_tokens :]
             edits.note(place.index, output_ids, inputs)
         penalties = self._rows.penalties[place.row]
         if penalties is not None:

@@ -13,7 +13,6 @@ from hand_runner import HandRunner
 from hybrid_twin import FULL, LINEAR, SLIDING, Hybrid
 from octavo.errors import ModelLoadError
 from octavo.execution.cache_layout import CacheLayout
-from octavo.execution.recording import recording
 from octavo_plugins.architectures.linear_hybrid import LinearHybrid, decays
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
@@ -101,11 +100,8 @@ def test_m4_a_forward_pass_calls_only_ops_and_attention():
 
 
 def test_a_replay_has_the_same_bits_as_direct_execution(hybrid, parts):
-    model = build(hybrid, parts)
-    replayed, direct = HandRunner(model), HandRunner(build(hybrid, parts))
-    with recording(model) as record:
-        steps = [replayed.run(STEPS[0])]
-    steps += [replayed.run(chunks, execute=record.replay) for chunks in STEPS[1:]]
+    replayed, direct = (HandRunner(build(hybrid, parts)) for _ in range(2))
+    steps = replayed.run_recorded(STEPS)
     for chunks, logits in zip(STEPS, steps, strict=True):
         for ours, theirs in zip(logits, direct.run(chunks), strict=True):
             assert torch.equal(ours, theirs)

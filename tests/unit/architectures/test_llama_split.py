@@ -9,7 +9,6 @@ import tiny_models
 from families import load_model
 from hand_runner import HandRunner
 from octavo.errors import ConfigError
-from octavo.execution.recording import recording
 from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
@@ -74,13 +73,10 @@ def test_a_replay_of_a_split_model_has_the_same_bits(variant_name, size):
     checkpoint = checkpoint_of(variant_name)
 
     def run(collective: ThreadCollective) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        model = build(checkpoint, PARTS["torch"], collective)
-        direct = HandRunner(build(checkpoint, PARTS["torch"], collective))
-        replayed = HandRunner(model)
-        with recording(model) as record:
-            ours = replayed.run(STEPS[0])
-        for chunks in STEPS[1:]:
-            ours += replayed.run(chunks, execute=record.replay)
+        replayed, direct = (
+            HandRunner(build(checkpoint, PARTS["torch"], collective)) for _ in range(2)
+        )
+        ours = [logits for step in replayed.run_recorded(STEPS) for logits in step]
         return ours, [logits for chunks in STEPS for logits in direct.run(chunks)]
 
     for ours, theirs in run_ranks(size, run):

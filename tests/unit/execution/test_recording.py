@@ -56,11 +56,8 @@ def load(variant_name: str, parts: tuple[type, type]) -> Architecture:
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 @pytest.mark.parametrize("variant_name", FAMILIES.values(), ids=FAMILIES)
 def test_a_replay_has_the_same_bits_as_direct_execution(variant_name, parts):
-    model = load(variant_name, parts)
-    replayed, direct = HandRunner(model), HandRunner(load(variant_name, parts))
-    with recording(model) as record:
-        steps = [replayed.run(STEPS[0])]
-    steps += [replayed.run(chunks, execute=record.replay) for chunks in STEPS[1:]]
+    replayed, direct = (HandRunner(load(variant_name, parts)) for _ in range(2))
+    steps = replayed.run_recorded(STEPS)
     for chunks, logits in zip(STEPS, steps, strict=True):
         for ours, theirs in zip(logits, direct.run(chunks), strict=True):
             assert torch.equal(ours, theirs)
