@@ -17,6 +17,7 @@ from octavo.errors import ModelLoadError
 from octavo_plugins.formats.gguf_cursor import Cursor, StringArray
 from octavo_plugins.formats.gguf_types import TENSOR_TYPES
 from octavo_plugins.formats.mapped_file import map_file
+from octavo_plugins.formats.regular_file import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +129,7 @@ def reasons_no_gguf(path: Path) -> list[str]:
 def is_gguf(path: Path) -> bool:
     """Return whether a file starts like a GGUF file; False if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False

@@ -6,11 +6,13 @@ Knows paths and bytes. Does not know what is in the file.
 from __future__ import annotations
 
 import mmap
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from octavo.errors import ModelLoadError
+from octavo_plugins.formats.regular_file import open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,11 +26,11 @@ def map_file(path: Path) -> NDArray[np.uint8]:
     The mapping is private: pages are shared with the page cache until someone writes to them,
     and the file never changes. It is writable all the same, because torch wants its arrays so.
     It lives as long as any array that views it; the file itself is not held open.
-    Raises ModelLoadError if the file is missing, empty, or cannot be read.
+    Raises ModelLoadError if the file is missing, empty, no plain file, or cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size == 0:
                 raise ModelLoadError(f"'{path}' is empty (0 bytes)", "fetch or copy the file again")
             mapping = mmap.mmap(
                 file.fileno(),

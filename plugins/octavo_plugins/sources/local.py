@@ -46,6 +46,8 @@ class LocalSource(ModelSource):
             return _model_in(path)
         if path.is_file():
             return split_paths(path)[0]
+        if path.exists():
+            raise ModelNotFoundError(f"'{reference}' is neither a file nor a folder")
         parent = path.parent
         siblings = sorted(entry.name for entry in parent.iterdir()) if parent.is_dir() else []
         raise ModelNotFoundError(
@@ -58,7 +60,7 @@ class LocalSource(ModelSource):
 
 def _model_in(folder: Path) -> Path:
     """Return the folder itself, or the one GGUF model in it."""
-    if (folder / "config.json").is_file():
+    if (folder / "config.json").exists():
         return folder
     models = gguf_models(entry.name for entry in folder.iterdir())
     if len(models) == 1:

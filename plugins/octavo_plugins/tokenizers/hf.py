@@ -13,6 +13,7 @@ import tokenizers
 from octavo.errors import ModelLoadError
 from octavo.interfaces.tokenizer import TokenizerFormat
 from octavo_plugins.formats.json_file import read_optional_json
+from octavo_plugins.formats.regular_file import read_regular
 from octavo_plugins.tokenizers.fast_tokenizer import FastTokenizer, TokenizerFacts
 from octavo_plugins.tokenizers.hf_decoder import decoding_of
 from octavo_plugins.tokenizers.hf_templates import read_chat_templates
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
+_MAX_BYTES: Final = 1 << 30
 _NAMED_TOKENS: Final = (
     "bos_token",
     "eos_token",
@@ -50,7 +52,7 @@ class HfTokenizer(TokenizerFormat):
         """Return why there is no `tokenizer.json` at `path`."""
         if not path.is_dir():
             return [f"'{path}' is no folder"]
-        if (path / FILE).is_file():
+        if (path / FILE).exists():
             return []
         other = next((name for name in _CONVERTIBLE if (path / name).is_file()), None)
         if other is None:
@@ -65,10 +67,12 @@ class HfTokenizer(TokenizerFormat):
     def load(self, path: Path) -> FastTokenizer:
         """Load the tokenizer of a folder."""
         file = path / FILE
-        if not file.is_file():
+        if not file.exists():
             raise ModelLoadError(f"no tokenizer in '{path}'", *self.why_not(path))
         try:
-            library = tokenizers.Tokenizer.from_file(str(file))
+            library = tokenizers.Tokenizer.from_buffer(read_regular(file, _MAX_BYTES))
+        except OSError as error:
+            raise ModelLoadError(f"cannot read '{file}'", f"{error.strerror or error}") from error
         except Exception as error:  # the library raises bare Exception
             raise ModelLoadError(f"'{file}' is no valid tokenizer", str(error)) from error
         config = read_optional_json(path / _CONFIG)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import ModelLoadError
 from octavo_plugins.formats.json_file import read_optional_json
+from octavo_plugins.formats.regular_file import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _FILE: Final = "chat_template.jinja"
 _FURTHER: Final = "additional_chat_templates"
 _OLD_FILE: Final = "chat_template.json"
+_MAX_BYTES: Final = 1 << 24
 
 
 def read_chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
@@ -27,13 +29,17 @@ def read_chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, st
     templates = _from_value(config.get("chat_template"))
     templates |= _from_value(read_optional_json(folder / _OLD_FILE).get("chat_template"))
     try:
-        if (folder / _FILE).is_file():
-            templates["default"] = (folder / _FILE).read_text(encoding="utf-8")
+        if (folder / _FILE).exists():
+            templates["default"] = _read(folder / _FILE)
         for path in sorted((folder / _FURTHER).glob("*.jinja")):
-            templates[path.stem] = path.read_text(encoding="utf-8")
+            templates[path.stem] = _read(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ModelLoadError(f"cannot read a chat template in '{folder}'", str(error)) from error
     return templates
+
+
+def _read(path: Path) -> str:
+    return read_regular(path, _MAX_BYTES).decode("utf-8")
 
 
 def _from_value(value: Any) -> dict[str, str]:

@@ -55,7 +55,7 @@ class DummyFormat(WeightsFormat):
     def why_not(self, path: Path) -> list[str]:
         """Return why not: always something, because nobody gets made-up weights unasked."""
         reasons = ["it makes up weights, so that it must be asked for by name"]
-        if not is_gguf(path) and not (path / CONFIG).is_file():
+        if not is_gguf(path) and not (path / CONFIG).exists():
             reasons.append(f"'{path}' is neither a GGUF file nor a folder with a {CONFIG}")
         return reasons
 

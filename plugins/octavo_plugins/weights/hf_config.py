@@ -61,7 +61,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_generation_config(folder: Path) -> dict[str, Any]:
     """Return the generation config; where there is none, the special ids of the config."""
     path = folder / "generation_config.json"
-    if path.is_file():
+    if path.exists():
         return read_json_object(path)
     config = read_optional_json(folder / CONFIG)
     names = ("bos_token_id", "eos_token_id", "pad_token_id")

@@ -51,9 +51,9 @@ class SafetensorsFormat(WeightsFormat):
         if not path.is_dir():
             return [f"'{path}' is no folder"]
         reasons = []
-        if not (path / CONFIG).is_file():
+        if not (path / CONFIG).exists():
             reasons.append(f"'{path}' has no {CONFIG}")
-        if not (path / INDEX).is_file() and not (path / SINGLE).is_file():
+        if not (path / INDEX).exists() and not (path / SINGLE).exists():
             pickles = any(path.glob("*.bin")) or any(path.glob("*.pt*"))
             hint = ", only pickled PyTorch files, which are not loaded" if pickles else ""
             reasons.append(f"'{path}' has neither {INDEX} nor {SINGLE}{hint}")
@@ -120,9 +120,9 @@ def _open_files(folder: Path) -> list[tuple[SafetensorsFile, Sequence[str]]]:
     The index alone says which files belong to the model: whatever else lies in the folder (a
     stray `model.safetensors`, an optimizer's state) is left alone.
     """
-    if not (folder / INDEX).is_file():
+    if not (folder / INDEX).exists():
         single = folder / SINGLE
-        if not single.is_file():
+        if not single.exists():
             raise ModelLoadError(f"'{folder}' has neither {INDEX} nor {SINGLE}")
         file = read_safetensors(single)
         return [(file, list(file.tensors))]

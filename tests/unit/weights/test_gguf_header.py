@@ -252,7 +252,7 @@ def test_strings_that_are_not_utf8_are_located(tmp_path: Path) -> None:
 def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"cannot open .*missing.gguf.*\n.*No such file"):
         read_header(tmp_path / "missing.gguf")
-    with pytest.raises(ModelLoadError, match=r"cannot open .*\n.*Is a directory"):
+    with pytest.raises(ModelLoadError, match=r"cannot open .*\n.*it is a folder, not a file"):
         read_header(tmp_path)
     (tmp_path / "empty.gguf").touch()
     with pytest.raises(ModelLoadError, match="is empty"):
