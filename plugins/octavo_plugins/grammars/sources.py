@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import llguidance
 
 from octavo.errors import GrammarError
+from octavo_plugins.grammars.classes import JSON_BLANKS, ascii_classes
 
 if TYPE_CHECKING:
     from octavo.interfaces.grammar import GrammarSpec
@@ -24,9 +25,9 @@ _OPTIONS: Final = '\n%llguidance {"no_forcing": true}\n'
 _WHITESPACE: Final = r"[ \t]{1,16}|[ \t]{0,16}\r?\n[ \t]{0,128}"
 _HOW_TO_WRITE_LARK: Final = 'write Lark: start: "yes" | "no"'
 
-_LITERALS: Final = re.compile(
-    r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|#[^\n]*', re.DOTALL
-)
+#: texts, regular expressions (which may go over several lines) and comments
+_LITERALS: Final = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\])+/|//[^\n]*|#[^\n]*', re.DOTALL)
+_JSON_ESCAPE: Final = re.compile(r"\\u00([0-7][0-9a-fA-F])")
 _MARKER: Final = re.compile(r"<[^\s<>]+>")
 _ATTRIBUTE: Final = re.compile(r"\b(temperature|max_tokens|stop)\s*=")
 _RULE_OF_BNF: Final = re.compile(r"^\s*<?[\w-]+>?\s*::=", re.MULTILINE)
@@ -45,7 +46,7 @@ def source_of(spec: GrammarSpec) -> str:
             lark = _regex("|".join(map(_escaped, _choices(spec.text))))
         case "lark":
             _check_lark(spec.text)
-            lark = spec.text
+            lark = _LITERALS.sub(_with_ascii_classes, spec.text)
     return json.dumps({"grammars": [{"lark_grammar": lark + _OPTIONS}]}, ensure_ascii=False)
 
 
@@ -68,9 +69,10 @@ def _schema(text: str) -> dict[str, Any]:
 
 def _json(schema: dict[str, Any], whitespace: str | None) -> str:
     """Return a grammar of JSON. Strings may have any escapes; every keyword counts."""
+    blanks = _WHITESPACE if not whitespace else ascii_classes(whitespace, JSON_BLANKS)
     options = {
         "whitespace_flexible": whitespace != "",
-        "whitespace_pattern": whitespace or _WHITESPACE,
+        "whitespace_pattern": blanks,
         "json_allow_general_unicode_escapes": True,
         "coerce_one_of": False,
         "lenient": False,
@@ -84,7 +86,7 @@ def _regex(pattern: str) -> str:
     num_backslashes = len(pattern) - len(pattern.rstrip("\\"))
     if num_backslashes % 2:
         raise GrammarError("the regular expression ends with a lone backslash")
-    grammar = json.loads(llguidance.LLMatcher.grammar_from_regex(pattern))
+    grammar = json.loads(llguidance.LLMatcher.grammar_from_regex(ascii_classes(pattern)))
     lark: str = grammar["grammars"][0]["lark_grammar"]
     return lark
 
@@ -106,9 +108,15 @@ def _escaped(text: str) -> str:
     return "".join(c if c.isalnum() else f"\\u{{{ord(c):x}}}" for c in text)
 
 
+def _with_ascii_classes(match: re.Match[str]) -> str:
+    literal = match.group()
+    is_regex = literal[0] == "/" and literal[1] != "/"
+    return ascii_classes(literal) if is_regex else literal
+
+
 def _check_lark(text: str) -> None:
     """Refuse other languages, and what llguidance reads but the engine would not do."""
-    if '"x-guidance"' in text:
+    if '"x-guidance"' in _JSON_ESCAPE.sub(lambda match: chr(int(match.group(1), 16)), text):
         raise GrammarError("a schema inside a grammar must not have 'x-guidance'")
     bare = _LITERALS.sub(" ", text)
     if _RULE_OF_BNF.search(bare):
