@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +22,8 @@ class LoRARequest:
 
     `scale` multiplies what the adapter changes, beside the factor in its own files: 0 is the model
     alone. `lora_int_id` is taken for programs written for vLLM, where it tells adapters apart;
-    here the content of their files does.
+    here the content of their files does. Where there is a `root`, no file may lie outside of that
+    folder.
 
     Raises RequestError, a ValueError, for values that can be none of these.
     """
@@ -31,6 +32,7 @@ class LoRARequest:
     lora_int_id: int = 1
     lora_path: str = ""
     scale: float = 1.0
+    root: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         name, number, path, scale = self._as_given()
@@ -52,16 +54,20 @@ class LoRARequest:
     def use(self) -> AdapterUse:
         """Return what the engine is told: the path is made absolute here and now."""
         path = Path(self.lora_path).expanduser().absolute()
-        return AdapterUse(AdapterSpec(self.lora_name, str(path)), float(self.scale))
+        return AdapterUse(AdapterSpec(self.lora_name, str(path), self.root), float(self.scale))
 
 
 @dataclass(frozen=True, slots=True)
 class LoraModule:
-    """An adapter that is served under a name, as `--lora-modules` gives it."""
+    """An adapter that is served under a name, as `--lora-modules` gives it.
+
+    Where there is a `root`, no file may lie outside of that folder.
+    """
 
     name: str
     path: str
     base_model_name: str | None = None
+    root: str | None = None
 
 
 def lora_module(text: str) -> LoraModule:

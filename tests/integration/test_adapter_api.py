@@ -226,3 +226,25 @@ def test_flags_that_are_wrong_end_the_start_at_once(flags, message):
     code, text, _ = run_to_exit("smollm2", *flags, "--port", "0")
     assert code == 2
     assert message in text
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("a", None, "a: '{folder}' has no adapter_config.json"),
+        ("a", "{", "a: '{folder}/adapter_config.json' is no valid JSON"),
+        ("a", '{"peft_type": "LOHA"}', "a: peft_type: 'LOHA' is not supported"),
+        ("a", '{"peft_type": "LORA", "r": 4, "lora_alpha": 8}', "a: '{folder}' has no adapter_mo"),
+        ("smollm2", None, "smollm2: 'smollm2' is the name of a model"),
+    ],
+)
+def test_what_is_no_adapter_is_told_before_a_model_is_loaded(tmp_path, name, config, message):
+    if config is not None:
+        (tmp_path / "adapter_config.json").write_text(config)
+    flags = ["--lora-modules", f"{name}={tmp_path}", "--port", "0"]
+    code, text, seconds = run_to_exit("smollm2", *flags)
+    assert code == 2
+    assert "adapters cannot be served (--lora-modules)" in text
+    assert message.format(folder=tmp_path) in " ".join(text.split())
+    assert "loading" not in text
+    assert seconds < 5

@@ -1,5 +1,6 @@
 """Adapters of a tiny model behind `octavo serve`: the text of `LLM`, and no mixing of names."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import tiny_models
 from byte_models import LLAMA, save_byte_model
 from octavo import LLM, LoRARequest, SamplingParams
-from peft_folders import Lora, write_adapter
+from peft_folders import WEIGHTS, Lora, write_adapter
 from server_process import octavo_serve, run_to_exit
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
@@ -123,6 +124,30 @@ def test_B127_a_bad_adapter_costs_the_others_nothing(server, root, expected):
     assert "rank 64 is more than max-lora-rank, 16" in bad.result().json()["error"]["message"]
     assert server.post(LOAD, lora_name="worse", lora_path="bad").status_code == 400
     assert text(server, model="base") == expected["none"]
+
+
+def test_files_that_lie_outside_of_the_root_are_not_loaded_over_http(server, root, tmp_path):
+    write(tmp_path, "private", seed=1)
+    (root / "lured").mkdir()
+    for file in (tmp_path / "private").iterdir():
+        (root / "lured" / file.name).symlink_to(file)
+    refused = server.post(LOAD, lora_name="lured", lora_path="lured")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "lora_path"
+    assert "leads outside of the folder" in refused.json()["error"]["message"]
+    assert "private" not in refused.text
+
+
+def test_a_fifo_among_the_files_holds_up_nobody(server, root, expected):
+    write(root, "waits", seed=1)
+    (root / "waits" / WEIGHTS).unlink()
+    os.mkfifo(root / "waits" / WEIGHTS)
+    refused = server.post(LOAD, lora_name="waits", lora_path="waits")
+    assert refused.status_code == 400
+    assert "it is a FIFO, not a file" in refused.json()["error"]["message"]
+    assert server.post(LOAD, lora_name="after", lora_path="one").status_code == 200
+    assert text(server, model="after") == expected["one"]
+    server.post(UNLOAD, lora_name="after")
 
 
 def test_B127_a_bad_adapter_at_start_is_refused(model, root):

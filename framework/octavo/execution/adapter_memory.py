@@ -15,7 +15,7 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from octavo.errors import AdapterError
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     from octavo.execution.adapter_targets import AdapterTargets
     from octavo.interfaces.adapter import AdapterFormat, AdapterSpec
+
+
+#: a folder, and the one that its files may not lie outside of
+_Place: TypeAlias = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class AdapterMemory:
         self._limits = limits
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._readings: dict[str, _Reading] = {}
+        self._readings: dict[_Place, _Reading] = {}
         self._residents: OrderedDict[str, ResidentAdapter] = OrderedDict()  # oldest use first
         self._evicted: list[ResidentAdapter] = []
 
@@ -77,19 +81,19 @@ class AdapterMemory:
         """
         signature = _signature(spec.path)
         with self._lock:
-            last = self._readings.get(spec.path)
+            last = self._readings.get(_place(spec))
             if last is not None and last.signature == signature and self._is_good(last.digest):
                 return last.digest
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, "octavo-adapters")
             digest = self._pool.submit(lambda: self._load(spec).digest)
-            self._readings[spec.path] = _Reading(signature, digest)
+            self._readings[_place(spec)] = _Reading(signature, digest)
         return digest
 
     def discard(self, spec: AdapterSpec) -> None:
         """Forget what was read from a path, and its content unless a row uses it."""
         with self._lock:
-            last = self._readings.pop(spec.path, None)
+            last = self._readings.pop(_place(spec), None)
             if last is None or not last.digest.done() or last.digest.exception() is not None:
                 return
             resident = self._residents.get(last.digest.result())
@@ -163,6 +167,7 @@ class AdapterMemory:
 
     def _read(self, spec: AdapterSpec, *, is_pinned: bool) -> ResidentAdapter:
         self._targets.check_ops()
+        _refuse_outside(spec)
         weights = self._format_of(spec).read(Path(spec.path))
         with self._lock:
             is_known = weights.digest in self._residents
@@ -195,6 +200,27 @@ class AdapterMemory:
         del self._residents[resident.digest]
         if resident.slot is not None:
             self._evicted.append(resident)
+
+
+def _place(spec: AdapterSpec) -> _Place:
+    return spec.path, spec.root
+
+
+def _refuse_outside(spec: AdapterSpec) -> None:
+    """Raise AdapterError if a link leads out of the folder that adapters may be loaded from.
+
+    Links are followed as they are now: whoever writes into the folder may change them at any time.
+    """
+    if spec.root is None:
+        return
+    root, folder = Path(spec.root), Path(spec.path)
+    links = (path for path in folder.rglob("*") if path.is_symlink())
+    for path in (folder, *links):
+        if not path.resolve().is_relative_to(root):
+            raise AdapterError(
+                f"'{path.name}' leads outside of the folder that adapters are loaded from",
+                "put a copy of the file in its place",
+            )
 
 
 def _signature(path: str) -> object:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from octavo.errors import AdapterError, ModelLoadError, did_you_mean
 from octavo.execution.sharding import share_of_range
 from octavo.interfaces.ops import AdapterPart, OpSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from torch import Tensor
 
     from octavo.interfaces.adapter import AdapterWeights, LowRank
     from octavo.interfaces.architecture import Architecture, ParameterSpec
@@ -121,8 +121,8 @@ class AdapterTargets:
         split = target.spec.split
         rows = slice(*self._share(target.shape[0], source, is_split=split == "rows"))
         columns = slice(*self._share(target.shape[1], source, is_split=split == "columns"))
-        scaled: Tensor = delta.b[rows] * delta.factor
-        return AdapterPart(delta.a[:, columns], scaled, target.first)
+        scaled = torch.from_numpy(delta.b[rows]) * delta.factor
+        return AdapterPart(torch.from_numpy(delta.a[:, columns]), scaled, target.first)
 
     def _share(self, length: int, source: str, *, is_split: bool) -> tuple[int, int]:
         """Return where this rank's share of a dimension starts and stops."""

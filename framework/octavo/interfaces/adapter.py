@@ -14,15 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from torch import Tensor
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterSpec:
-    """An adapter to be loaded: where it is, under which name."""
+    """An adapter to be loaded: where it is, under which name.
+
+    Where there is a `root`, no file may lie outside of that folder, links followed.
+    """
 
     name: str
     path: str
+    root: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class AdapterUse:
 class LowRank:
     """The change of one weight [out, in]: `factor * b @ a`, in float32."""
 
-    a: Tensor  # [rank, in]
-    b: Tensor  # [out, rank]
+    a: NDArray[np.float32]  # [rank, in]
+    b: NDArray[np.float32]  # [out, rank]
     factor: float
 
 
@@ -65,6 +70,7 @@ class AdapterFormat(ABC):
 
     R1  what the files ask for and this cannot do (biases, other methods) is refused.
     R2  `read` may be called from any thread; what it returned does not change with the files.
+    R3  it imports no torch: a server checks adapters before it starts the engine.
     """
 
     def __init__(self, options: Any = None) -> None:
@@ -73,6 +79,10 @@ class AdapterFormat(ABC):
     @abstractmethod
     def why_not(self, path: Path) -> list[str]:
         """Return why the path is no adapter of this format; empty when it looks like one."""
+
+    def check(self, path: Path) -> None:
+        """Raise AdapterError for what can be told to be wrong without reading weights."""
+        del path
 
     @abstractmethod
     def read(self, path: Path) -> AdapterWeights:

@@ -27,16 +27,20 @@ _MAX_NAME_CHARS = 256
 
 @dataclass(frozen=True, slots=True)
 class ServedAdapter:
-    """One adapter: its name, its folder, the model that it changes, and since when it is here."""
+    """One adapter: its name, its folder, the model that it changes, and since when it is here.
+
+    `root`: the folder that its files may not lie outside of, if there is one.
+    """
 
     name: str
     path: str
     parent: str
     created_s: int
+    root: str | None = None
 
     def request(self, scale: float = 1.0) -> LoRARequest:
         """Return what a call brings to be run with it. Raises RequestError for a bad scale."""
-        return LoRARequest(self.name, 1, self.path, scale)
+        return LoRARequest(self.name, 1, self.path, scale, root=self.root)
 
 
 class ServedAdapters:
@@ -112,14 +116,14 @@ class ServedAdapters:
         with the files; nothing has changed then.
         """
         self._check_name(module, is_reload=is_reload)
-        spec = LoRARequest(module.name, 1, module.path).use.spec
+        spec = LoRARequest(module.name, 1, module.path, root=module.root).use.spec
         parent = module.base_model_name or self._model_names[0]
-        adapter = ServedAdapter(module.name, spec.path, parent, int(time.time()))
+        adapter = ServedAdapter(module.name, spec.path, parent, int(time.time()), spec.root)
         await self._client.prepare(spec)
         self._check_name(module, is_reload=is_reload)  # others may have come meanwhile
         before = self._adapters.get(module.name)
         self._adapters[module.name] = adapter
-        if before is not None and before.path != adapter.path:
+        if before is not None:
             self._discard(before)
         return adapter
 
@@ -131,27 +135,36 @@ class ServedAdapters:
 
     def _check_name(self, module: LoraModule, *, is_reload: bool) -> None:
         name = module.name
-        if not name.isprintable() or not 0 < len(name) <= _MAX_NAME_CHARS:
-            raise AdapterError(
-                f"an adapter's name must be 1 to {_MAX_NAME_CHARS} printable characters",
-                param="lora_name",
-            )
-        if name in self._model_names:
-            raise AdapterError(f"'{name}' is the name of a model", param="lora_name")
+        check_module(module, self._model_names)
         if name in self._adapters and not is_reload:
             raise AdapterError(
                 f"the adapter '{name}' has been loaded already",
                 "unload it first, or set load_inplace to replace it",
                 param="lora_name",
             )
-        base = module.base_model_name
-        if base is not None and base not in self._model_names:
-            raise RequestNotFoundError(
-                f"there is no model '{base:.80}' to adapt",
-                f"served here: {', '.join(self._model_names)}",
-                param="base_model_name",
-            )
 
     def _discard(self, adapter: ServedAdapter) -> None:
-        if all(one.path != adapter.path for one in self._adapters.values()):
+        place = adapter.path, adapter.root
+        if all((one.path, one.root) != place for one in self._adapters.values()):
             self._client.discard(adapter.request().use.spec)
+
+
+def check_module(module: LoraModule, model_names: Sequence[str]) -> None:
+    """Refuse a name that no adapter may have beside models of these names, and another's base.
+
+    Raises AdapterError, or RequestNotFoundError for the base.
+    """
+    name, base = module.name, module.base_model_name
+    if not name.isprintable() or not 0 < len(name) <= _MAX_NAME_CHARS:
+        raise AdapterError(
+            f"an adapter's name must be 1 to {_MAX_NAME_CHARS} printable characters",
+            param="lora_name",
+        )
+    if name in model_names:
+        raise AdapterError(f"'{name}' is the name of a model", param="lora_name")
+    if base is not None and base not in model_names:
+        raise RequestNotFoundError(
+            f"there is no model '{base:.80}' to adapt",
+            f"served here: {', '.join(model_names)}",
+            param="base_model_name",
+        )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, RequestError
 from octavo.frontend.chat import ChatRenderer, read_template
 from octavo.frontend.defaults import generation_defaults
 from octavo.frontend.progress import TransferLine
@@ -22,16 +22,19 @@ from octavo.frontend.request_params import DeclaredParams
 from octavo.lora import lora_modules
 from octavo.model_files import describe_model, load_tokenizer, locate_model
 from octavo.plugin.request_params import declared_params
+from octavo.serving.adapters import check_module
 from octavo.serving.process import ENGINE_COMMAND, EngineProcess, start_engine_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from octavo.config.resolved import ResolvedConfig
     from octavo.config.schema import ServerConfig
     from octavo.frontend.defaults import GenerationDefaults
+    from octavo.interfaces.adapter import AdapterFormat
     from octavo.interfaces.dialect import Dialect
     from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.lora import LoraModule
     from octavo.serving.context import ChatTemplate
 
 _BACKLOG = 2048
@@ -84,7 +87,8 @@ def begin(config: ResolvedConfig) -> ServerPlan:
         raise ConfigError("no model was named", "octavo serve MODEL, as in: octavo serve smollm2")
     if config.model.chat_template is not None:
         read_template(config.model.chat_template)
-    _check_adapters(config)
+    model_names = config.model.served_model_name or (name,)
+    _check_adapters(config, model_names)
     declared = DeclaredParams(declared_params(config.in_use))
     listener = bind(settings.host, settings.port)
     try:
@@ -109,7 +113,7 @@ def begin(config: ResolvedConfig) -> ServerPlan:
 
     return ServerPlan(
         settings=settings,
-        model_names=config.model.served_model_name or (name,),
+        model_names=model_names,
         engine_config_json=engine_json,
         listener=listener,
         process=process,
@@ -119,22 +123,44 @@ def begin(config: ResolvedConfig) -> ServerPlan:
     )
 
 
-def _check_adapters(config: ResolvedConfig) -> None:
-    """Refuse folders that are not there before a model is loaded for them."""
+def _check_adapters(config: ResolvedConfig, model_names: Sequence[str]) -> None:
+    """Refuse adapters that cannot be served before a model is loaded for them."""
     settings = config.server
     modules = lora_modules(settings.lora_modules)
-    missing = [module for module in modules if not Path(module.path).expanduser().is_dir()]
-    if missing:
-        where = config.origins.get("server.lora-modules", "lora-modules")
-        raise ConfigError(
-            f"adapters are not where they should be ({where})",
-            *(f"{module.name}: '{module.path}' is no folder" for module in missing),
-        )
     if modules and not config.engine.enable_lora:
         raise ConfigError("adapters are to be served, and are switched off by enable-lora")
+    formats = config.build_all("adapter").values() if modules else ()
+    faults = [
+        f"{module.name}: {fault}"
+        for module in modules
+        for fault in _adapter_faults(module, formats, model_names)
+    ]
+    if faults:
+        where = config.origins.get("server.lora-modules", "lora-modules")
+        raise ConfigError(f"adapters cannot be served ({where})", *faults)
     root = settings.lora_root
     if root is not None and not Path(root).expanduser().is_dir():
         raise ConfigError(f"'{root}' is no folder (lora-root)")
+
+
+def _adapter_faults(
+    module: LoraModule, formats: Iterable[AdapterFormat], model_names: Sequence[str]
+) -> list[str]:
+    """Return what can be told to be wrong with an adapter without reading its weights."""
+    path, reasons = Path(module.path).expanduser(), list[str]()
+    try:
+        check_module(module, model_names)
+        for one in formats:
+            why_not = one.why_not(path)
+            if not why_not:
+                one.check(path)
+                return []
+            reasons += why_not
+    except RequestError as error:
+        return [error.headline, *error.facts]
+    except OSError as error:  # a folder that may not be looked into
+        return [f"'{path}': {error.strerror or error}"]
+    return list(dict.fromkeys(reasons))
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -12,28 +12,33 @@ Knows the files. Does not know which modules a model has, or of what shapes.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import torch
+import numpy as np
 
 from octavo.errors import AdapterError, ModelLoadError
 from octavo.interfaces.adapter import AdapterFormat, AdapterWeights, LowRank
 from octavo_plugins.adapters.peft_config import CONFIG, PeftConfig, read_peft_config
+from octavo_plugins.formats.regular_file import read_regular
 from octavo_plugins.formats.safetensors_header import LoadedTensor, parse_safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from torch import Tensor
+    from numpy.typing import NDArray
+
+    _Matrix: TypeAlias = NDArray[np.float32]
 
 WEIGHTS: Final = "adapter_model.safetensors"
 PICKLE: Final = "adapter_model.bin"
 _PREFIX: Final = "base_model.model."
 _FACTOR: Final = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
-_DTYPES: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES: Final = ("F32", "F16", "BF16")
 _MATRIX: Final = 2
+_MAX_CONFIG_BYTES: Final = 1 << 20
 _MAX_FAULTS_SHOWN: Final = 8
 #: what a name holds that is no factor of a linear layer, and what it stands for
 _OTHER_TENSORS: Final = (
@@ -52,20 +57,19 @@ class LoraFormat(AdapterFormat):
         """Return why `path` is no folder with an adapter's config."""
         if not path.is_dir():
             return [f"'{path}' is no folder"]
-        return [] if (path / CONFIG).is_file() else [f"'{path}' has no {CONFIG}"]
+        return [] if (path / CONFIG).exists() else [f"'{path}' has no {CONFIG}"]
+
+    def check(self, path: Path) -> None:
+        """Read the config, and see whether there are weights."""
+        read_peft_config(path / CONFIG, _read(path / CONFIG, _MAX_CONFIG_BYTES))
+        _weights_in(path)
 
     def read(self, path: Path) -> AdapterWeights:
         """Read and check a folder. Raises AdapterError with all that is wrong with it."""
-        config_bytes = _read(path / CONFIG)
+        config_bytes = _read(path / CONFIG, _MAX_CONFIG_BYTES)
         config = read_peft_config(path / CONFIG, config_bytes)
-        file = path / WEIGHTS
-        if not file.is_file() and (path / PICKLE).is_file():
-            raise AdapterError(
-                f"'{path}' holds its weights as a pickle, which can run code",
-                f"file: {PICKLE}",
-                f"save it as {WEIGHTS}: peft's save_pretrained does so by default",
-            )
-        content = _read(file)
+        file = _weights_in(path)
+        content = _read(file, _max_weights_bytes())
         try:
             tensors = parse_safetensors(file, content)
         except ModelLoadError as error:
@@ -75,9 +79,28 @@ class LoraFormat(AdapterFormat):
         return AdapterWeights(digest.hexdigest(), _deltas(file, tensors, config))
 
 
-def _read(path: Path) -> bytes:
+def _weights_in(path: Path) -> Path:
+    """Return the file with the weights. Raises AdapterError when there is none."""
+    file = path / WEIGHTS
+    if file.exists():
+        return file
+    if (path / PICKLE).exists():
+        raise AdapterError(
+            f"'{path}' holds its weights as a pickle, which can run code",
+            f"file: {PICKLE}",
+            f"save it as {WEIGHTS}: peft's save_pretrained does so by default",
+        )
+    raise AdapterError(f"'{path}' has no {WEIGHTS}")
+
+
+def _max_weights_bytes() -> int:
+    """Return how large a file may be: read, converted and packed it is in memory several times."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, max_bytes)
     except OSError as error:
         raise AdapterError(f"cannot read '{path}'", f"{error.strerror or error}") from error
 
@@ -86,7 +109,7 @@ def _deltas(
     file: Path, tensors: Mapping[str, LoadedTensor], config: PeftConfig
 ) -> dict[str, LowRank]:
     """Return the changes by the tensor that each changes. Raises AdapterError naming all faults."""
-    factors: dict[str, dict[str, Tensor]] = {}
+    factors: dict[str, dict[str, _Matrix]] = {}
     faults: list[str] = []
     for name, stored in sorted(tensors.items()):
         match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
@@ -95,7 +118,7 @@ def _deltas(
             faults.append(f"{name}: {fault}")
             continue
         values = _values(stored)
-        if not torch.isfinite(values).all():
+        if not np.isfinite(values).all():
             faults.append(f"{name}: holds NaN or infinity")
         factors.setdefault(match["module"], {})[match["side"]] = values
     for module, sides in factors.items():
@@ -127,13 +150,16 @@ def _tensor_fault(stored: LoadedTensor) -> str:
     return ""
 
 
-def _values(stored: LoadedTensor) -> Tensor:
-    """Return a tensor of its own memory, as float32."""
-    data = torch.frombuffer(bytearray(stored.data), dtype=_DTYPES[stored.dtype])
-    return data.view(stored.shape).to(torch.float32)
+def _values(stored: LoadedTensor) -> _Matrix:
+    """Return a matrix of its own memory, as float32."""
+    if stored.dtype == "BF16":  # the upper half of a float32
+        halves = np.frombuffer(stored.data, dtype="<u2").astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(stored.shape)
+    data = np.frombuffer(stored.data, dtype="<f4" if stored.dtype == "F32" else "<f2")
+    return data.astype(np.float32).reshape(stored.shape)
 
 
-def _pair_faults(module: str, sides: Mapping[str, Tensor], config: PeftConfig) -> list[str]:
+def _pair_faults(module: str, sides: Mapping[str, _Matrix], config: PeftConfig) -> list[str]:
     missing = [side for side in "AB" if side not in sides]
     if missing:
         return [f"{module}: lora_{missing[0]} is missing"]

@@ -23,7 +23,7 @@ from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
 from octavo_plugins.weights.gguf_format import GgufFormat
-from peft_folders import Lora, merged, write_adapter
+from peft_folders import CONFIG, WEIGHTS, Lora, merged, write_adapter
 from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
 
 VARIANT = "Llama-smollm2"  # 9 heads, 3 of keys and values, tied embeddings
@@ -364,6 +364,46 @@ def test_a_row_whose_files_changed_after_eviction_fails_alone(weights, tmp_path)
     bench.store.end(0)
     bench.run([(0, PROMPT[:1])])
     assert not bench.failed
+
+
+# ---------------------------------------------------------------------- links out of a root
+
+
+def rooted(root, folder):
+    return AdapterSpec("a", str(folder), str(root))
+
+
+def test_links_within_the_root_are_followed(bench, weights, tmp_path):
+    folder = write_adapter(tmp_path / "a", weights, Lora())
+    (tmp_path / "blobs").mkdir()
+    (folder / WEIGHTS).rename(tmp_path / "blobs/1")
+    (folder / WEIGHTS).symlink_to("../blobs/1")
+    assert bench.store.prepare(rooted(tmp_path, folder)).result(10)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "README.md", "more/notes"])
+def test_a_link_that_leads_outside_of_the_root_is_refused(bench, weights, tmp_path, name):
+    secret = write_adapter(tmp_path / "secret", weights, Lora())
+    root = tmp_path / "root"
+    folder = write_adapter(root / "a", weights, Lora())
+    (folder / "more").mkdir()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret / name)
+    with pytest.raises(AdapterError, match="leads outside of the folder") as caught:
+        bench.store.prepare(rooted(root, folder)).result(10)
+    assert "secret" not in str(caught.value)
+    # whoever starts the server may have it so, and that lets nobody else
+    assert bench.store.prepare(AdapterSpec("a", str(folder))).result(10)
+    with pytest.raises(AdapterError, match="leads outside of the folder"):
+        bench.store.prepare(rooted(root, folder)).result(10)
+
+
+def test_a_folder_that_has_become_a_link_is_refused(bench, weights, tmp_path):
+    secret = write_adapter(tmp_path / "secret", weights, Lora())
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/a").symlink_to(secret)
+    with pytest.raises(AdapterError, match="'a' leads outside of the folder"):
+        bench.store.prepare(rooted(tmp_path / "root", tmp_path / "root/a")).result(10)
 
 
 # ---------------------------------------------------------------------- what does not fit

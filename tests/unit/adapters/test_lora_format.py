@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import pickle
 
 import pytest
@@ -51,9 +52,18 @@ def test_factors_by_the_tensor_that_each_changes(tmp_path):
     assert set(weights.deltas) == set(MODEL)
     stored = load_file(folder / WEIGHTS)
     delta = weights.deltas[f"{MODULE}.weight"]
-    assert torch.equal(delta.a, stored[f"{KEY}.lora_A.weight"])
-    assert torch.equal(delta.b, stored[f"{KEY}.lora_B.weight"])
+    assert torch.equal(torch.from_numpy(delta.a), stored[f"{KEY}.lora_A.weight"])
+    assert torch.equal(torch.from_numpy(delta.b), stored[f"{KEY}.lora_B.weight"])
     assert delta.factor == 1.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_type_is_widened_exactly(tmp_path, dtype):
+    folder = write(tmp_path, dtype=dtype)
+    stored = load_file(folder / WEIGHTS)[f"{KEY}.lora_A.weight"]
+    assert stored.dtype == dtype
+    read = LoraFormat().read(folder).deltas[f"{MODULE}.weight"].a
+    assert torch.equal(torch.from_numpy(read), stored.float())
 
 
 def test_names_without_the_prefix_are_read_as_well(tmp_path):
@@ -111,10 +121,10 @@ def test_the_digest_is_of_both_files(tmp_path):
 def test_what_was_read_does_not_change_with_the_file(tmp_path):
     folder = write(tmp_path)
     delta = LoraFormat().read(folder).deltas[f"{MODULE}.weight"]
-    before = delta.a.clone()
+    before = delta.a.copy()
     with (folder / WEIGHTS).open("r+b") as file:
         file.truncate(10)
-    assert torch.equal(delta.a, before)
+    assert (delta.a == before).all()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +315,7 @@ def test_files_that_are_cut_short_or_not_there(tmp_path):
         (folder / WEIGHTS).write_bytes(content[:length])
         assert f"'{folder / WEIGHTS}' is no valid safetensors file" in error_of(folder).headline
     (folder / WEIGHTS).unlink()
-    assert error_of(folder).headline == f"cannot read '{folder / WEIGHTS}'"
+    assert error_of(folder).headline == f"'{folder}' has no {WEIGHTS}"
 
 
 def test_what_is_an_adapter_and_what_is_not(tmp_path):
@@ -313,3 +323,36 @@ def test_what_is_an_adapter_and_what_is_not(tmp_path):
     assert LoraFormat().why_not(folder) == []
     assert LoraFormat().why_not(tmp_path) == [f"'{tmp_path}' has no {CONFIG}"]
     assert LoraFormat().why_not(folder / CONFIG) == [f"'{folder / CONFIG}' is no folder"]
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
+def test_only_files_are_opened(tmp_path, name):
+    folder = write(tmp_path)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)  # whoever opens it waits for a writer
+    assert str(error_of(folder)) == (f"cannot read '{folder / name}'\n  it is a FIFO, not a file")
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    assert "it is a device, not a file" in str(error_of(folder))
+
+
+def test_files_too_large_for_an_adapter_are_not_read(tmp_path):
+    folder = write(tmp_path)
+    with (folder / WEIGHTS).open("r+b") as file:
+        file.truncate(1 << 42)
+    assert f"it has {1 << 42} bytes, and may have" in str(error_of(folder))
+    with (folder / CONFIG).open("r+b") as file:
+        file.truncate(1 << 21)
+    assert f"it has {1 << 21} bytes, and may have {1 << 20} at most" in str(error_of(folder))
+
+
+def test_a_check_reads_no_weights(tmp_path):
+    folder = write(tmp_path)
+    (folder / WEIGHTS).write_bytes(b"none")
+    LoraFormat().check(folder)
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(AdapterError, match=f"has no {WEIGHTS}"):
+        LoraFormat().check(folder)
+    change_config(folder, use_dora=True)
+    with pytest.raises(AdapterError, match="use_dora: True: DoRA"):
+        LoraFormat().check(folder)

@@ -52,7 +52,8 @@ class AdapterApi:
         body = decode_plain(await request.body(), LoadBody)
         adapters = self._adapters(body.base_model_name)
         path = await asyncio.to_thread(adapters.place, body.lora_path)
-        module = LoraModule(body.lora_name, path, body.base_model_name)
+        root = str(adapters.check_may_change())
+        module = LoraModule(body.lora_name, path, body.base_model_name, root)
         with renamed({"lora_request": "lora_path"}):
             await adapters.load(module, is_reload=bool(body.load_inplace))
         return _said(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
