@@ -32,7 +32,7 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="draft-model",
             target="octavo_plugins.proposers.draft_model:DraftModel",
-            options="octavo_plugins.proposers.draft_model:DraftModelOptions",
+            options="octavo_plugins.proposers.options:DraftModelOptions",
             summary="a smaller model, or the first layers of the same one, writes ahead",
         )
 

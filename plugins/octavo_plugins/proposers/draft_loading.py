@@ -16,6 +16,7 @@ from octavo.execution.loader import load_parameters
 from octavo.interfaces.attention import StateSpec
 from octavo.interfaces.weights import Checkpoint
 from octavo.model_files import describe_model, load_tokenizer, locate_model, open_checkpoint
+from octavo_plugins.proposers.options import TARGET
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: the model that drafts are made for, whatever it is called
-TARGET = "target"
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from octavo.engine.plan import RowAdvance
 from octavo.execution.batching import BatchBuilder
 from octavo.execution.buffers import make_buffers
 from octavo.interfaces.attention import CacheSpec
 from octavo.interfaces.proposer import ExecutorProposer
-from octavo.plugin.options import ComponentOptions
-from octavo_plugins.proposers.draft_loading import TARGET, load_draft
+from octavo_plugins.proposers.draft_loading import load_draft
 from octavo_plugins.proposers.draft_progress import DraftProgress
+from octavo_plugins.proposers.options import DraftModelOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,21 +37,6 @@ if TYPE_CHECKING:
 
 #: a row that is up to date has at most so many tokens to read before its first draft
 _STEADY_TOKENS = 2
-
-
-class DraftModelOptions(ComponentOptions):
-    """Options of `draft-model`."""
-
-    model: str = Field(
-        TARGET, description="the draft model's name or path; 'target' is the model itself"
-    )
-    num_layers: int | None = Field(
-        None, ge=1, description="use only so many layers of it, the first ones, and its head"
-    )
-    num_drafts: int = Field(5, ge=1, le=64, description="drafts of one request and step, at most")
-    chunk_tokens: int = Field(
-        256, ge=1, description="tokens of prompts that it reads in one step, at most"
-    )
 
 
 @dataclass(slots=True)
