@@ -312,6 +312,7 @@ def test_B150_a_port_in_use_is_told_before_anything_is_loaded(tmp_path):
         (["smollm2", "--max-num-seqz", "3"], 2, "unknown flag"),
         (["smollm2", "--host", "no.such.host.invalid"], 2, "unknown host"),
         ([], 2, "no model was named"),
+        (["--served-model-name", "a", "smollm2"], 2, "here a smollm2: MODEL comes before it"),
     ],
 )
 def test_B150_what_cannot_work_is_told_soon_in_one_message(flags, code, said):

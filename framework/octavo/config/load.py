@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.config.fields import KIND_FLAGS, SETTINGS
+from octavo.config.fields import HIDDEN, KIND_FLAGS, SECRETS, SETTINGS
 from octavo.config.schema import SECTIONS
 from octavo.config.speculative import read_speculative_config
 from octavo.config.vllm import FOREIGN
@@ -53,7 +53,7 @@ class Layer:
             self._put_key(head, rest, value, where)
         elif head in SETTINGS and not rest:
             setting = SETTINGS[head]
-            self.values[setting.section, setting.key] = Written(value, where)
+            self._put((setting.section, setting.key), value, where)
         elif head in KIND_FLAGS and not rest:
             self._put_kind(head, value, where)
         elif head in FOREIGN and not rest:
@@ -61,6 +61,25 @@ class Layer:
         else:
             headline = f"unknown setting '{name}' ({where})"
             raise UnknownOptionError(headline, did_you_mean(head, flat_names()))
+
+    def _put(self, path: tuple[str, ...], value: Any, where: str) -> None:
+        """Add a setting. Raises ConfigError when it was given before with another value.
+
+        One source may say a thing in several ways (`--proposer`, and `--speculative-config`), and
+        nobody can tell which of two it means.
+        """
+        before = self.values.get(path)
+        if before is not None and str(before.value) != str(value):  # flags are texts
+            secret = path in SECRETS
+            raise ConfigError(
+                f"two values for {'.'.join(path).removesuffix('.use')}",
+                *(
+                    f"{one.where}: {HIDDEN if secret else repr(one.value)[:80]}"
+                    for one in (before, Written(value, where))
+                ),
+                "give one of them",
+            )
+        self.values[path] = Written(value, where)
 
     def put_section(self, section: str, table: Mapping[str, Any], where: str) -> None:
         """Add the keys of one table: a section of the core, or a kind's choice and options."""
@@ -76,27 +95,27 @@ class Layer:
             headline = f"unknown setting '{key}' ({where})"
             facts = did_you_mean(name, known), f"settings of [{section}]: {', '.join(known)}"
             raise UnknownOptionError(headline, *facts)
-        self.values[section, name] = Written(value, where)
+        self._put((section, name), value, where)
 
     def _put_kind(self, kind: str, value: Any, where: str) -> None:
         """Add what Python may pass for a kind: a name, a class, or a table with `use`."""
         if isinstance(value, dict):
             self.put_section(kind, value, where)
         else:
-            self.values[kind, "use"] = Written(value, where)
+            self._put((kind, "use"), value, where)
 
     def _put_option(self, kind: str, key: str, value: Any, where: str) -> None:
         """Add an option; of a set's component by `component.option` or as a table."""
         if key == "use" or KINDS[kind].mode == "one":
-            self.values[kind, key.replace("_", "-")] = Written(value, where)
+            self._put((kind, key.replace("_", "-")), value, where)
             return
         component, _, option = key.partition(".")
         if option:
-            self.values[kind, component, option.replace("_", "-")] = Written(value, where)
+            self._put((kind, component, option.replace("_", "-")), value, where)
         elif isinstance(value, dict):
             for option, one in value.items():
                 path = (kind, component, option.replace("_", "-"))
-                self.values[path] = Written(one, f"{where}.{option}")
+                self._put(path, one, f"{where}.{option}")
         else:
             headline = f"unknown setting '{key}' ({where})"
             fact = f"[{kind}] has `use`, and one table of options for each component"

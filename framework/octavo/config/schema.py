@@ -152,7 +152,9 @@ class ModelConfig(Section):
     revision: str | None = Field(None, description="branch, tag or commit on the hub")
     load_format: str = Field("auto", description="weights component to use; 'auto' asks all")
     served_model_name: Texts = Field(
-        (), description="names that clients may ask for; default: the model's own"
+        (),
+        description="names that clients may ask for; default: the model's own",
+        json_schema_extra={"takes_many": True},
     )
     chat_template: str | None = Field(
         None, description="file with a Jinja chat template, or the template itself"

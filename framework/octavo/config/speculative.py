@@ -50,7 +50,8 @@ class ProposerSettings:
 def read_speculative_config(value: Any, where: str) -> ProposerSettings:
     """Translate a mapping, or the JSON text of one.
 
-    Raises ConfigError, naming `where`, when it is neither or says nothing of the method.
+    Raises ConfigError, naming `where`, when it is neither, says nothing of the method, or says one
+    thing twice.
     """
     named = _mapping(value, where).items()
     given = {key.replace("-", "_"): one for key, one in named if one is not None}
@@ -62,8 +63,13 @@ def read_speculative_config(value: Any, where: str) -> ProposerSettings:
     for key, setting in given.items():
         if key in _WITHOUT_EFFECT:
             settings.notes.append(f"{where} {key} has no effect: {_WITHOUT_EFFECT[key]}")
-        else:
-            settings.values[_OPTIONS.get(key, key.replace("_", "-"))] = setting, key
+            continue
+        option = _OPTIONS.get(key, key.replace("_", "-"))
+        before = settings.values.get(option)
+        if before is not None and before[0] != setting:
+            facts = (f"{name}: {one!r:.80}" for one, name in (before, (setting, key)))
+            raise ConfigError(f"two values for {option} ({where})", *facts, "give one of them")
+        settings.values[option] = setting, key
     return settings
 
 

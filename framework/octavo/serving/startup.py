@@ -82,12 +82,9 @@ def begin(config: ResolvedConfig) -> ServerPlan:
     Raises ConfigError, ModelError and their kin before anything was started.
     """
     settings = config.server
-    name = config.model.name
-    if name is None:
-        raise ConfigError("no model was named", "octavo serve MODEL, as in: octavo serve smollm2")
+    model_names = _model_names(config)
     if config.model.chat_template is not None:
         read_template(config.model.chat_template)
-    model_names = config.model.served_model_name or (name,)
     _check_adapters(config, model_names)
     declared = DeclaredParams(declared_params(config.in_use))
     listener = bind(settings.host, settings.port)
@@ -121,6 +118,21 @@ def begin(config: ResolvedConfig) -> ServerPlan:
         load_dialects=lambda: config.build_all("dialect").values(),
         seed=config.engine.seed,
     )
+
+
+def _model_names(config: ResolvedConfig) -> tuple[str, ...]:
+    """Return the names that clients may ask for. Raises ConfigError when no model was named."""
+    name, served = config.model.name, config.model.served_model_name
+    if name is None:
+        raise ConfigError(
+            "no model was named",
+            "octavo serve MODEL, as in: octavo serve smollm2",
+            f"--served-model-name takes all words after it, here {' '.join(served)}: "
+            "MODEL comes before it"
+            if served
+            else "",
+        )
+    return served or (name,)
 
 
 def _check_adapters(config: ResolvedConfig, model_names: Sequence[str]) -> None:

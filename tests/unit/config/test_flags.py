@@ -114,6 +114,17 @@ def test_a_list_is_given_by_repeating_the_flag(sites):
     assert config.model.name == "MODEL"
 
 
+def test_a_model_may_be_served_under_several_names(sites):
+    for words in (
+        ["--served-model-name", "a", "b"],
+        ["--served-model-name=a", "--served-model-name=b"],
+    ):
+        config = resolve_arguments(parse("MODEL", *words, "--port", "1"))
+
+        assert config.model.served_model_name == ("a", "b")
+        assert config.model.name == "MODEL"
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -112,3 +112,61 @@ def test_what_makes_no_sense_is_refused(value, reason):
         chosen(value)
 
     assert reason in str(caught.value)
+
+
+def flags(*words):
+    parser = Parser(prog="octavo serve")
+    add_config_arguments(parser)
+    return resolve_arguments(parser.parse_args(words)).chosen["proposer"]
+
+
+SAYS_NGRAM = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}')
+
+
+def test_another_proposer_beside_it_is_refused_whatever_the_order():
+    for words in ((*SAYS_NGRAM, "--proposer", "none"), ("--proposer", "none", *SAYS_NGRAM)):
+        with pytest.raises(ConfigError) as caught:
+            flags(*words)
+        headline, *facts, advice = str(caught.value).splitlines()
+        assert headline == "two values for proposer"
+        assert sorted(facts) == [
+            "  --proposer: 'none'",
+            "  --speculative-config method: 'ngram'",
+        ]
+        assert advice == "  give one of them"
+
+
+def test_another_value_of_an_option_beside_it_is_refused():
+    with pytest.raises(ConfigError, match=r"two values for proposer\.num-drafts") as caught:
+        flags(*SAYS_NGRAM, "--proposer.num-drafts", "5")
+    assert "--speculative-config num_speculative_tokens: 4" in str(caught.value)
+    assert "--proposer.num-drafts: '5'" in str(caught.value)
+    both = {"method": "ngram", "num_speculative_tokens": 4, "num-drafts": 5}
+    with pytest.raises(ConfigError, match="two values for num-drafts"):
+        chosen(both)
+    with pytest.raises(ConfigError, match="two values for proposer"):
+        resolve(overrides={"proposer": "none", "speculative_config": {"method": "ngram"}})
+
+
+def test_the_same_said_twice_is_no_matter():
+    proposer = flags(*SAYS_NGRAM, "--proposer", "ngram", "--proposer.num-drafts", "4")
+    assert (proposer.name, proposer.options["num-drafts"]) == ("ngram", 4)
+
+
+def test_a_flag_wins_over_a_file_that_says_it_otherwise(tmp_path):
+    file = tmp_path / "octavo.json"
+    file.write_text(json.dumps({"speculative-config": {"method": "ngram"}}))
+    assert resolve(file=file, flags={"proposer": "draft-model"}).chosen["proposer"].name == (
+        "draft-model"
+    )
+
+
+def test_two_names_of_one_setting_are_refused_too(tmp_path):
+    with pytest.raises(ConfigError, match="two values for scheduler"):
+        resolve(flags={"scheduling-policy": "priority", "scheduler": "fcfs"})
+    file = tmp_path / "octavo.toml"
+    file.write_text('api-key = "abc"\n[server]\napi-key = "xyz"\n')
+    with pytest.raises(ConfigError, match=r"two values for server\.api-key") as caught:
+        resolve(file=file)
+    assert "abc" not in str(caught.value)
+    assert "xyz" not in str(caught.value)
