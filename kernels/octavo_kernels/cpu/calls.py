@@ -1,0 +1,102 @@
+"""The arguments of every operation, as operations.h lays them out.
+
+A field that holds an address takes what `Tensor.data_ptr()` gives. Counts (`rows`) are addresses
+too: they are read when a call runs. Strides are in elements. Knows layouts alone; what each
+operation does is said in operations.h.
+"""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_float, c_int64, c_void_p
+from typing import Final
+
+
+class RmsNorm(Structure):
+    """Arguments of `rms_norm`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("x", c_void_p),
+        ("weight", c_void_p),
+        ("rows", c_void_p),
+        ("out_stride", c_int64),
+        ("x_stride", c_int64),
+        ("heads", c_int64),
+        ("width", c_int64),
+        ("eps", c_float),
+    )
+
+
+class AddRmsNorm(Structure):
+    """Arguments of `add_rms_norm`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("residual", c_void_p),
+        ("delta", c_void_p),
+        ("weight", c_void_p),
+        ("rows", c_void_p),
+        ("width", c_int64),
+        ("eps", c_float),
+    )
+
+
+class Rotary(Structure):
+    """Arguments of `rotary`."""
+
+    _fields_ = (
+        ("x", c_void_p),
+        ("positions", c_void_p),
+        ("table", c_void_p),
+        ("rows", c_void_p),
+        ("row_stride", c_int64),
+        ("head_stride", c_int64),
+        ("heads", c_int64),
+        ("half", c_int64),
+    )
+
+
+class GatedActivation(Structure):
+    """Arguments of `gated_activation`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("gate_up", c_void_p),
+        ("rows", c_void_p),
+        ("width", c_int64),
+        ("kind", c_int64),
+    )
+
+
+class Elementwise(Structure):
+    """Arguments of `elementwise`."""
+
+    _fields_ = (
+        ("x", c_void_p),
+        ("rows", c_void_p),
+        ("width", c_int64),
+        ("kind", c_int64),
+        ("number", c_float),
+    )
+
+
+class GatherRows(Structure):
+    """Arguments of `gather_rows`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("x", c_void_p),
+        ("index", c_void_p),
+        ("rows", c_void_p),
+        ("width", c_int64),
+    )
+
+
+ARGUMENTS: Final[dict[str, type[Structure]]] = {
+    "rms_norm": RmsNorm,
+    "add_rms_norm": AddRmsNorm,
+    "rotary": Rotary,
+    "gated_activation": GatedActivation,
+    "elementwise": Elementwise,
+    "gather_rows": GatherRows,
+}
