@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_NUM_CHOICES = 128
 MAX_TEMPERATURE = 2.0
+#: what is smaller is 0: all but the likeliest tokens are lost, and devices would divide by zero
+MIN_TEMPERATURE = 1e-20
 MAX_PENALTY = 2.0
 #: what is smaller makes infinities of logits, in the number types of devices
 MIN_REPETITION_PENALTY = 0.01
@@ -44,9 +46,10 @@ class RequestOutputKind(Enum):
 class SamplingParams:
     """How to sample. Raises `RequestError` (a ValueError, with `.param`) for a bad value.
 
-    `temperature` 0 is greedy. `top_k` 0 or -1, `top_p` 1 and `min_p` 0 are off. `max_tokens`
-    None means up to the context. `logits_processors` (in process only) are callables
-    `f(output_ids, logits)` or `f(prompt_ids, output_ids, logits)` that return logits [vocab].
+    `temperature` 0 is greedy, as is one below `MIN_TEMPERATURE`. `top_k` 0 or -1, `top_p` 1 and
+    `min_p` 0 are off. `max_tokens` None means up to the context. `logits_processors` (in process
+    only) are callables `f(output_ids, logits)` or `f(prompt_ids, output_ids, logits)` that return
+    logits [vocab].
     `structured_outputs` gives the text a form, whose end wins over `min_tokens`, `ignore_eos`.
     """
 
@@ -85,6 +88,8 @@ class SamplingParams:
         self._check_lists()
         if self.seed == -1:
             self.seed = None
+        if self.temperature < MIN_TEMPERATURE:
+            self.temperature = 0.0
 
     @property
     def stop_strings(self) -> Sequence[str]:

@@ -29,7 +29,10 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDE
 def server(tmp_path_factory):
     path = tmp_path_factory.mktemp("bytes")
     save_dummy_model(path)
-    flags = ("--load-format", "dummy", "--max-model-len", "2048", "--grammar.max-compile-s", "3")
+    flags = (
+        *("--load-format", "dummy", "--max-model-len", "2048", "--max-logprobs", "-1"),
+        *("--grammar.max-compile-s", "3", "--grammar.max-states", "500"),
+    )
     with octavo_serve(str(path), *flags) as process:
         yield process
         assert process.stop() == 0
@@ -134,6 +137,61 @@ def test_B69_what_does_not_compile_is_400_and_nobody_else_notices(
     assert reason in error["message"]
     assert error["param"] == param
     assert good.result().json()["choices"][0]["text"] == alone
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "reason"),
+    [
+        ({"guided_regex": "[0-9]+", "allowed_token_ids": [97]}, "guided_regex", "none is left"),
+        ({"guided_choice": ["no"], "bad_words": ["n"]}, "guided_choice", "none is left"),
+        (
+            {"structured_outputs": {"regex": "[ab]*a[ab]{12}"}, "ignore_eos": True},
+            "structured_outputs",
+            "too many states",
+        ),
+    ],
+    ids=["allowed ids", "bad words", "states"],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_what_proves_impossible_only_while_it_runs_is_the_requests_fault(
+    server, fields, param, reason, is_stream
+):
+    if is_stream:
+        body = {"prompt": "x", "seed": 3, "max_tokens": 1000, **fields}
+        error = server.events(COMPLETIONS, **body)[-1]["error"]
+    else:
+        answer = server.post(COMPLETIONS, prompt="x", seed=3, max_tokens=1000, **fields)
+        assert answer.status_code == 400
+        error = answer.json()["error"]
+
+    assert reason in error["message"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+@pytest.mark.parametrize("field", ["logprobs", "prompt_logprobs"])
+def test_no_limit_of_logprobs_means_the_whole_vocabulary(server, field):
+    def ask(number):
+        options = {field: number, "return_tokens_as_token_ids": True}
+        return server.post(COMPLETIONS, prompt="xy", max_tokens=1, **options)
+
+    choice = ask(-1).json()["choices"][0]
+    if field == "logprobs":
+        vocab_size = len(choice["logprobs"]["top_logprobs"][0])
+    else:
+        vocab_size = len(choice["prompt_logprobs"][1])
+    assert vocab_size > 256
+    assert ask(vocab_size).status_code == 200
+    too_many = ask(vocab_size + 1)
+    assert too_many.status_code == 400
+    assert too_many.json()["error"]["param"] == field
+
+
+def test_temperatures_that_no_device_can_divide_by_are_greedy(server):
+    def text_at(temperature):
+        answer = server.post(COMPLETIONS, prompt="x", temperature=temperature, min_k=3.0)
+        return answer.json()["choices"][0]["text"]
+
+    assert text_at(1e-300) == text_at(0)
 
 
 def test_B156_grammars_are_kept_for_the_next_and_not_for_ever(server):

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import TokenLogprobs
-from octavo.engine.plan import StepResult
+from octavo.engine.plan import RowError, StepResult
 from octavo.interfaces.executor import CacheGroup, Executor, ExecutorFacts, StepCosts
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class StubExecutor(Executor):
             targets = row.token_ids[advance.start + 1 : last + 1]
             result.prompt_logprobs[index] = [TokenLogprobs(t, -1.0, 1) for t in targets]
         if self._names[advance.row] in self.bad_request_ids:
-            result.errors[index] = "NaN"
+            result.errors[index] = RowError("NaN")
         if advance.is_sampling:
             assert end == len(known), "sampling before the end is known"
             accepted = []

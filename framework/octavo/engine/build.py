@@ -63,12 +63,13 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
 
 def _info(config: ResolvedConfig, facts: ExecutorFacts, capacity_tokens: int) -> EngineInfo:
     """Return what the front end must know."""
-    settings = config.engine
+    settings, vocab_size = config.engine, facts.vocab_size
+    max_logprobs = vocab_size if settings.max_logprobs < 0 else settings.max_logprobs
     return EngineInfo(
-        facts.vocab_size,
+        vocab_size,
         facts.max_model_len,
         capacity_tokens,
-        settings.max_logprobs if settings.max_logprobs >= 0 else facts.vocab_size,
+        min(max_logprobs, vocab_size),
         settings.max_num_queued_reqs,
         facts.weight_bytes,
         facts.num_multiplied_weights,

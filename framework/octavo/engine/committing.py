@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from octavo.engine.messages import EngineOutput
+from octavo.engine.plan import RowError
 from octavo.engine.request import Request, RequestState
-from octavo.errors import RequestError
 
 if TYPE_CHECKING:
     from octavo.engine.messages import TokenLogprobs
@@ -38,7 +38,7 @@ class Committer:
             if request.state is RequestState.FINISHED:
                 continue  # aborted or stopped while this step was in flight
             if index in result.errors:
-                outputs.append(self.finish(request, "error", error=result.errors[index]))
+                outputs.append(self.fail(request, result.errors[index]))
                 continue
             is_first = request.num_output_tokens == 0
             token_ids, reason = self._append(request, result.token_ids[index])
@@ -67,12 +67,15 @@ class Committer:
 
     def refuse(self, request: Request, error: Exception) -> EngineOutput:
         """End a request for what was found wrong with it after it had been accepted."""
-        output = self.finish(request, "error", error=str(error))
-        output.is_refused = isinstance(error, RequestError)
-        output.param = getattr(error, "param", None)
+        return self.fail(request, RowError.of(error))
+
+    def fail(self, request: Request, error: RowError) -> EngineOutput:
+        """End a request that cannot go on."""
+        output = self.finish(request, "error")
+        output.error, output.is_refused, output.param = error.text, error.is_refused, error.param
         return output
 
-    def finish(self, request: Request, reason: str, *, error: str | None = None) -> EngineOutput:
+    def finish(self, request: Request, reason: str) -> EngineOutput:
         """End a request now and free what it holds. Returns its last output, without tokens."""
         output = EngineOutput(
             request.request_id,
@@ -80,7 +83,6 @@ class Committer:
             prompt_logprobs=request.prompt_logprobs if request.num_output_tokens == 0 else None,
             num_cached_tokens=request.num_cached_tokens,
             finish_reason=reason,
-            error=error,
         )
         self._end(request, reason)
         return output

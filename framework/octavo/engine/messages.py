@@ -101,7 +101,8 @@ class EngineStats:
 class EngineInfo:
     """What the front end must know of a started engine to validate requests, or to rate it.
 
-    The last two are as in `octavo.interfaces.executor.ExecutorFacts`.
+    `max_logprobs` is at most the vocabulary. The last two are as in
+    `octavo.interfaces.executor.ExecutorFacts`.
     """
 
     vocab_size: int

@@ -6,6 +6,7 @@ from collections.abc import Sequence  # noqa: TC003 - msgspec reads annotations
 from dataclasses import dataclass, field
 
 from octavo.engine.messages import TokenLogprobs  # noqa: TC001 - as above
+from octavo.errors import OctavoError, RequestError
 from octavo.interfaces.adapter import AdapterUse  # noqa: TC001 - as above
 from octavo.interfaces.grammar import GrammarSpec  # noqa: TC001 - as above
 from octavo.sampling_params import SamplingParams  # noqa: TC001 - as above
@@ -78,6 +79,23 @@ class StepPlan:
 
 
 @dataclass(slots=True)
+class RowError:
+    """Why one request failed: `is_refused` and `param` as in `EngineOutput`."""
+
+    text: str
+    is_refused: bool = False
+    param: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> RowError:
+        """Return what is told of an exception: a RequestError is a fault of the request."""
+        if isinstance(error, RequestError):
+            return cls(str(error), is_refused=True, param=error.param)
+        is_ours = isinstance(error, OctavoError)
+        return cls(str(error) if is_ours else f"{type(error).__name__}: {error}")
+
+
+@dataclass(slots=True)
 class StepResult:
     """Aligned with `plan.advances`: the accepted ids of each (empty when it samples nothing).
 
@@ -91,4 +109,4 @@ class StepResult:
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     drafts: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    errors: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, RowError] = field(default_factory=dict)

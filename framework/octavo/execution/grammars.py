@@ -199,9 +199,9 @@ class GrammarRow:
         while True:
             try:
                 return self._masks(self._ready_state(), drafts)
-            except GrammarError:
-                if self._num_at_start == len(self._token_ids):
-                    raise  # a fresh state was no better
+            except GrammarError as error:
+                if self._num_at_start == len(self._token_ids):  # a fresh state was no better
+                    raise GrammarError(error.headline, *error.facts, param=_PARAM) from error
                 self._state = None
 
     def commit(self, token_ids: Sequence[int]) -> None:

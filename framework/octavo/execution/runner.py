@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from octavo.engine.plan import StepResult
+from octavo.engine.plan import RowError, StepResult
 from octavo.execution.batching import BatchBuilder
 from octavo.execution.recording import is_recordable, recording
 from octavo.execution.resources import Resources
@@ -122,7 +122,8 @@ class ModelRunner:
         batch = self._builder.build(plan.advances)
         failed = self.resources.fill(batch, plan.advances)
         self._run_layers()
-        result = StepResult(plan.step, [()] * len(plan.advances), errors=failed)
+        errors = {index: RowError(why) for index, why in failed.items()}
+        result = StepResult(plan.step, [()] * len(plan.advances), errors=errors)
         self._scorer.score(plan, batch, result)
         if len(batch.sampled):
             self._sample(plan, batch, result)

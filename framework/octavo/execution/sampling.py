@@ -8,6 +8,7 @@ Knows rows and logits. Does not know models, the schedule or how the ops compute
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 
 from octavo.engine.messages import TokenLogprobs
+from octavo.engine.plan import RowError
+from octavo.errors import RequestError
 from octavo.execution.columns import UINT64
 from octavo.execution.custom_stages import CustomStages
 from octavo.execution.masks import apply_mask
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from octavo.execution.rows import Rows
     from octavo.interfaces.ops import OpSet
     from octavo.interfaces.sampler import LogprobOutputs, SamplerStage, SamplingInputs
+    from octavo.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Draws:
 
     token_ids: list[int]
     logprobs: dict[int, TokenLogprobs]
-    errors: dict[int, str]
+    errors: dict[int, RowError]
 
 
 class RowSampler:
@@ -82,7 +86,7 @@ class RowSampler:
         and with the noise of its own position.
         """
         data, rows = self._rows, batch.sampled_rows
-        errors: dict[int, str] = {}
+        errors: dict[int, RowError] = {}
         raw, wanted = self._keep_raw(logits, rows)
         positions = self._output_positions(rows) + batch.offsets
         inputs = data.columns.inputs(self._ops, rows, positions)
@@ -90,7 +94,8 @@ class RowSampler:
             self._edit_all(logits, batch, advances, inputs, errors)
         outputs = self._ops.sample(logits, inputs)
         for index in np.flatnonzero(outputs.is_bad).tolist():
-            errors.setdefault(index, "the logits hold NaN, or no token may be drawn")
+            if index not in errors:
+                errors[index] = self._why_bad(logits[index], int(rows[index]))
         logprobs = self._logprobs(raw, wanted, rows, outputs.token_ids)
         return Draws(outputs.token_ids.tolist(), logprobs, errors)
 
@@ -107,7 +112,7 @@ class RowSampler:
         batch: FlatBatch,
         advances: Sequence[RowAdvance],
         inputs: SamplingInputs,
-        errors: dict[int, str],
+        errors: dict[int, RowError],
     ) -> None:
         """Edit each row that asks for it; what goes wrong in one is that row's error."""
         masks: list[np.ndarray] = []
@@ -122,7 +127,14 @@ class RowSampler:
                 place = _Place(index, row, offset, drafts[:offset], mask)
                 self._edit(logits, place, inputs)
             except Exception as error:  # noqa: BLE001 - a request's own code may raise anything
-                errors[index] = f"{type(error).__name__}: {error}"
+                errors[index] = RowError.of(error)
+
+    def _why_bad(self, logits: Tensor, row: int) -> RowError:
+        """Return why no token could be drawn of logits [vocab], as the op set left them."""
+        best, params = float(logits.max()), self._rows.spec(row).params
+        if math.isnan(best) or best == math.inf or not self._rows.has_edits[row]:
+            return RowError("the logits hold NaN or infinity")
+        return RowError.of(_nothing_left(params, has_form=self._rows.grammars[row] is not None))
 
     def _edit(self, logits: Tensor, place: _Place, inputs: SamplingInputs) -> None:
         """Edit one row, or note for the op set how it is to be edited."""
@@ -204,6 +216,15 @@ class RowSampler:
         )
         records = token_logprobs(self._ops.logprobs(raw, inputs), chosen.tolist())
         return dict(zip(wanted, records, strict=True))
+
+
+def _nothing_left(params: SamplingParams, *, has_form: bool) -> RequestError:
+    """Return the error of a request that allows no token any more."""
+    fields = ["structured_outputs"] * has_form
+    restrictions = ("allowed_token_ids", "bad_words", "min_tokens", "logits_processors")
+    fields += [name for name in restrictions if getattr(params, name)]
+    who = " with ".join(fields) or "what the request asks for"
+    return RequestError(f"no token may be drawn: none is left by {who}", param=(*fields, None)[0])
 
 
 def token_logprobs(outputs: LogprobOutputs, token_ids: Sequence[int]) -> list[TokenLogprobs]:

@@ -23,7 +23,7 @@ def check_params(params: SamplingParams, info: EngineInfo) -> None:
     _check_ids("allowed_token_ids", params.allowed_token_ids or (), info.vocab_size)
     _check_ids("logit_bias", params.logit_bias or (), info.vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
-        _check_num_logprobs(name, getattr(params, name), info.max_logprobs)
+        _check_num_logprobs(name, getattr(params, name), info)
 
 
 def check_priority(priority: object) -> None:
@@ -110,13 +110,13 @@ def _check_ids(param: str, token_ids: Collection[int], vocab_size: int) -> None:
     )
 
 
-def _check_num_logprobs(param: str, value: int | None, max_logprobs: int) -> None:
-    """-1 asks for the whole vocabulary, and is allowed where the limit itself is -1."""
-    if value is None or max_logprobs == -1 or 0 <= value <= max_logprobs:
+def _check_num_logprobs(param: str, value: int | None, info: EngineInfo) -> None:
+    """-1 asks for the whole vocabulary, and is allowed where as many may be asked for."""
+    if value is None or (info.vocab_size if value == -1 else value) <= info.max_logprobs:
         return
-    wanted = "the whole vocabulary (-1)" if value == -1 else str(value)
+    wanted = f"the whole vocabulary ({info.vocab_size})" if value == -1 else str(value)
     raise RequestError(
-        f"{param} asks for {wanted}, but at most {max_logprobs} are allowed",
+        f"{param} asks for {wanted}, but at most {info.max_logprobs} are allowed",
         "the limit is max-logprobs of the engine (-1: no limit)",
         param=param,
     )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from octavo.engine.plan import RowSpec
+from octavo.engine.plan import RowError, RowSpec
 from octavo.errors import EngineDeadError, EngineError
 from octavo.execution.load import build_architecture
 from octavo.execution.measure import measure_costs
@@ -148,7 +148,7 @@ class RanksHandle:
             raise EngineDeadError(f"the ranks disagree on the tokens of a step: {checks}")
         for index, why in self._failed.items():
             result.token_ids[index] = ()
-            result.errors[index] = why
+            result.errors[index] = RowError(why)
         return result
 
 

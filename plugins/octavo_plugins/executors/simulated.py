@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from octavo.engine.plan import StepResult
+from octavo.engine.plan import RowError, StepResult
 from octavo.errors import ConfigError, GrammarError
 from octavo.execution.cost_table import CostTable
 from octavo.interfaces.adapter import AdapterSpec
@@ -90,7 +90,8 @@ class _Row:
         self._barred = frozenset(spec.eos_token_ids) | frozenset(params.stop_token_ids or ())
         self._state = hash_of(start.token_ids)
         asks_logits = params.logprobs is not None or params.prompt_logprobs is not None
-        self.error = _NO_LOGITS if asks_logits or params.logits_processors else None
+        has_error = asks_logits or params.logits_processors
+        self.error = RowError(_NO_LOGITS, is_refused=True) if has_error else None
 
     def next_token(self, vocab_size: int) -> int:
         """Return the token after those so far, and append it. It ends no request."""

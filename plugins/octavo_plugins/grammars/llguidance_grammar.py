@@ -159,4 +159,4 @@ def reason_of(message: str) -> str:
     text = message[: excerpt.start()] if excerpt else message
     for prefix in (_IN_SCHEMA, _IN_REGEX, _PLACE):
         text = prefix.sub("", text, count=1)
-    return " ".join(text.split())[:_MAX_REASON_CHARS]
+    return " ".join(text.replace("<non-verbose/>", "").split())[:_MAX_REASON_CHARS]

@@ -1,7 +1,8 @@
 """What a request may set for the sampler stages, by the names that llama.cpp's clients use.
 
 The server process checks with these models, so that nothing here needs torch. Every default asks
-for nothing; the stages' own docstrings say what the values mean.
+for nothing; the stages' own docstrings say what the values mean. Every number has bounds, far from
+what anybody needs, within which no stage comes near infinity (a test holds this).
 """
 
 from __future__ import annotations
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from octavo.interfaces.tokenizer import Tokenizer
 
 _INT32_MAX = 2**31 - 1
+_MAX_TEMPERATURE = 100.0
+_MAX_EXPONENT = 100.0
+_MAX_RATE = 100.0
+#: no vocabulary surprises by so much
+_MAX_BITS = 100.0
+#: of distances between logits
+_MAX_FACTOR = 1e6
 
 
 class TypicalPParams(RequestParams):
@@ -30,7 +38,10 @@ class TopNSigmaParams(RequestParams):
     """For the stage `top-n-sigma`."""
 
     top_n_sigma: float = Field(
-        -1.0, description="how many standard deviations below the largest logit to keep; <= 0: off"
+        -1.0,
+        ge=-_MAX_FACTOR,
+        le=_MAX_FACTOR,
+        description="how many standard deviations below the largest logit to keep; <= 0: off",
     )
 
 
@@ -38,7 +49,10 @@ class MinKParams(RequestParams):
     """For the stage `min-k`."""
 
     min_k: float = Field(
-        0.0, ge=0, description="the paper's tau, 3 there: more keeps more of flat logits; 0: off"
+        0.0,
+        ge=0,
+        le=_MAX_FACTOR,
+        description="the paper's tau, 3 there: more keeps more of flat logits; 0: off",
     )
 
 
@@ -65,8 +79,12 @@ Breaker = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 class DryParams(RequestParams):
     """For the stage `dry`."""
 
-    dry_multiplier: float = Field(0.0, ge=0, description="size of the penalty; 0: off")
-    dry_base: float = Field(1.75, ge=1, description="the penalty grows by it with each token")
+    dry_multiplier: float = Field(
+        0.0, ge=0, le=_MAX_FACTOR, description="size of the penalty; 0: off"
+    )
+    dry_base: float = Field(
+        1.75, ge=1, le=_MAX_FACTOR, description="the penalty grows by it with each token"
+    )
     dry_allowed_length: int = Field(
         2, ge=0, le=_INT32_MAX, description="repetitions of so many tokens are penalised once"
     )
@@ -94,10 +112,13 @@ class DynamicTemperatureParams(RequestParams):
     """For the stage `dynatemp`."""
 
     dynatemp_range: float = Field(
-        0.0, ge=0, description="the temperature moves so far to both sides; 0: off"
+        0.0,
+        ge=0,
+        le=_MAX_TEMPERATURE,
+        description="the temperature moves so far to both sides; 0: off",
     )
     dynatemp_exponent: float = Field(
-        1.0, ge=0, description="how the temperature follows the entropy"
+        1.0, ge=0, le=_MAX_EXPONENT, description="how the temperature follows the entropy"
     )
 
 
@@ -105,5 +126,9 @@ class MirostatParams(RequestParams):
     """For the stage `mirostat`."""
 
     mirostat: int = Field(0, ge=0, le=2, description="the version of the method; 0: off")
-    mirostat_tau: float = Field(5.0, ge=0, description="the surprise to aim at, in bits")
-    mirostat_eta: float = Field(0.1, ge=0, description="how fast to correct towards it")
+    mirostat_tau: float = Field(
+        5.0, ge=0, le=_MAX_BITS, description="the surprise to aim at, in bits"
+    )
+    mirostat_eta: float = Field(
+        0.1, ge=0, le=_MAX_RATE, description="how fast to correct towards it"
+    )

@@ -155,4 +155,4 @@ def test_what_cannot_be_sent_is_the_error_of_its_request(make_executor):
             assert (result.token_ids, result.errors) == ([(7,)], {})
         else:
             assert result.token_ids == [()]
-            assert text in result.errors[0]
+            assert text in result.errors[0].text

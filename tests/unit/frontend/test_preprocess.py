@@ -159,8 +159,11 @@ def test_B154_more_logprobs_than_allowed_are_refused(field):
         assert error.param == field
         assert "at most 20 are allowed" in str(error)
     _prepare("hi", SamplingParams(max_tokens=8, **{field: 20}))
-    unlimited = replace(INFO, max_logprobs=-1)
-    _prepare("hi", SamplingParams(max_tokens=8, **{field: -1}), info=unlimited)
+    unlimited = replace(INFO, max_logprobs=VOCAB_SIZE)
+    for value in (-1, VOCAB_SIZE):
+        _prepare("hi", SamplingParams(max_tokens=8, **{field: value}), info=unlimited)
+    error = _refusal("hi", SamplingParams(**{field: VOCAB_SIZE + 1}), info=unlimited)
+    assert error.param == field
 
 
 def test_B154_more_choices_than_allowed_are_refused():

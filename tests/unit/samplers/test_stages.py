@@ -11,7 +11,7 @@ import torch
 from octavo.interfaces.sampler import PenaltyRow, SamplingInputs, SamplingRow
 from octavo.plugin.files import import_target
 from octavo.plugin.options import RequestParams
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import MIN_TEMPERATURE, SamplingParams
 from octavo_plugins.ops.torch_ops import TorchOps
 from octavo_plugins.samplers import plugin, stages
 
@@ -130,7 +130,7 @@ def test_temperature_0_leaves_the_first_of_the_largest():
 
 
 def test_a_tiny_temperature_stays_finite():
-    row = row_of(SamplingParams(temperature=1e-38))
+    row = row_of(SamplingParams(temperature=MIN_TEMPERATURE))
     assert applied(stages.Temperature(), row, [60.0, 70.0])[1] == 0.0
 
 

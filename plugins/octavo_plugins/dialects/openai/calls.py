@@ -17,9 +17,10 @@ from octavo.serving.http_errors import api_error_of
 from octavo.serving.logs import request_id_var
 from octavo.serving.streaming import event
 from octavo_plugins.dialects.openai.answers import usage_of
+from octavo_plugins.dialects.openai.params import renamed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from octavo.frontend.outputs import RequestOutput
     from octavo.serving.generation import Generation
@@ -81,16 +82,17 @@ class UsageCounter:
 
 
 async def guarded(
-    events: AsyncGenerator[bytes, None], generation: Generation
+    events: AsyncGenerator[bytes, None], generation: Generation, names: Mapping[str, str]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events and [DONE]. A failure becomes one event with an `error` (B17).
 
-    Whatever way the stream ends, the generation is closed at once.
+    `names` are those of `renamed`. Whatever way the stream ends, the generation is closed at once.
     """
     try:
-        async with aclosing(events):
-            async for chunk in events:
-                yield chunk
+        with renamed(names):
+            async with aclosing(events):
+                async for chunk in events:
+                    yield chunk
     except OctavoError as error:
         _logger.warning("a stream ended with an error: %s", error.headline)
         yield event(api_error_of(error).body())

@@ -57,10 +57,11 @@ class ChatApi:
         body = decoded.body
         target = self._context.target(body.model, body.blend)
         model, identity = target.model, self._identities.next(body, target.name)
-        with renamed(chat_names(body)):
+        names = chat_names(body)
+        with renamed(names):
             generation = await self._start(body, target, identity, decoded.num_bytes)
         answer = ChatAnswerWriter(body, model, identity, generation)
-        return await reply(request, decoded, answer, generation)
+        return await reply(request, decoded, answer, generation, names)
 
     async def _start(
         self, body: ChatBody, target: Target, identity: Identity, num_bytes: int

@@ -54,9 +54,11 @@ class CompletionApi:
         body = decoded.body
         target = self._context.target(body.model, body.blend)
         model, identity = target.model, self._identities.next(body, target.name)
-        generation = await _start(body, target, identity)
+        names = common_names(body)
+        with renamed(names):
+            generation = await _start(body, target, identity)
         answer = CompletionAnswerWriter(body, model, identity, generation)
-        return await reply(request, decoded, answer, generation)
+        return await reply(request, decoded, answer, generation, names)
 
 
 async def _start(body: CompletionBody, target: Target, identity: Identity) -> Generation:
@@ -76,8 +78,7 @@ async def _start(body: CompletionBody, target: Target, identity: Identity) -> Ge
         for index, prompt in enumerate(split_prompts(body.prompt))
     ]
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
-    with renamed(common_names(body)):
-        return await start_generation(target.model, calls, kind)
+    return await start_generation(target.model, calls, kind)
 
 
 def split_prompts(prompt: str | list[Any]) -> Sequence[Any]:

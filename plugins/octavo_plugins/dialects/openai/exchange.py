@@ -12,10 +12,11 @@ from octavo.serving.generation import in_thread_if_long
 from octavo.serving.streaming import EventStream, until_disconnect
 from octavo_plugins.dialects.openai.bodies import GenerationBody, decode_body
 from octavo_plugins.dialects.openai.calls import guarded
+from octavo_plugins.dialects.openai.params import renamed
 from octavo_plugins.dialects.openai.replies import json_reply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from litestar import Request, Response
 
@@ -52,10 +53,14 @@ async def reply(
     decoded: Decoded[Any],
     answer: AnswerWriter,
     generation: Generation,
+    names: Mapping[str, str],
 ) -> Response[bytes] | EventStream:
-    """Return the answer as the body asks for it. A client that leaves aborts the generation."""
+    """Return the answer as the body asks for it. A client that leaves aborts the generation.
+
+    `names` are those of `renamed`: a request may be found wrong only while it runs.
+    """
     if decoded.body.stream:
-        return EventStream(guarded(answer.events(), generation), decoded.headers)
-    with closing(generation):
+        return EventStream(guarded(answer.events(), generation, names), decoded.headers)
+    with closing(generation), renamed(names):
         async with until_disconnect(request.receive, generation.abandon):
             return json_reply(await answer.whole(), decoded.headers)
