@@ -75,11 +75,68 @@ def test_costs_rise_where_no_time_passes_at_all():
 
 
 def test_a_large_model_is_not_measured_for_long():
-    machine = Machine(lambda n, context: 100 * cost_ms(n, context))
+    machine = Machine(lambda n, context: 50 * cost_ms(n, context))
 
-    machine.measure()
+    costs = machine.measure()
 
     assert machine.num_runs == 1 + 4
+    assert costs.predict_ms(1000) == pytest.approx(50 * cost_ms(1000))
+
+
+@pytest.mark.parametrize("slowness", [100, 300, 900, 1400])
+@pytest.mark.parametrize("first_touch_ms", [0, 8000])
+def test_what_would_take_long_is_not_measured_but_guessed(slowness, first_touch_ms):
+    """As triton's kernels under their interpreter: a second for each token, and more."""
+
+    def slow_ms(num_tokens, context=0):
+        extra_ms = first_touch_ms if machine.num_runs == 1 else 0
+        return extra_ms + slowness * cost_ms(num_tokens, context)
+
+    machine = Machine(slow_ms)
+    costs = machine.measure()
+
+    assert machine.now_s < 20 + first_touch_ms / 1000
+    assert costs.points[0][0] == 1
+    # the guess is dearer than the truth, and rises
+    assert costs.predict_ms(1000) > slowness * cost_ms(1000) * 0.999
+    if slowness < 1000:
+        measured, _ = costs.points[-1]
+        assert measured >= 2
+        assert costs.predict_ms(measured) == pytest.approx(slowness * cost_ms(measured))
+
+
+def test_a_dear_context_is_measured_after_fewer_tokens():
+    def dear_context(num_tokens, context=0):
+        return 10 * num_tokens + num_tokens * (context + num_tokens / 2) * 0.2
+
+    machine = Machine(dear_context)
+    costs = machine.measure()
+
+    assert machine.now_s < 20
+    assert costs.per_context_ms == pytest.approx(0.2)
+
+
+def test_what_is_compiled_for_a_size_does_not_count():
+    """As triton's kernels, at the first step of each size."""
+    seen = set()
+
+    def compiling(num_tokens, context=0):
+        is_new = (num_tokens, context) not in seen
+        seen.add((num_tokens, context))
+        return cost_ms(num_tokens, context) + (3000 if is_new else 0)
+
+    costs = Machine(compiling).measure()
+
+    assert costs.predict_ms(1000) == pytest.approx(cost_ms(1000))
+    assert costs.per_context_ms == pytest.approx(1e-4)
+
+
+def test_a_single_step_may_take_any_time():
+    machine = Machine(lambda n, _: 60_000 * n)
+    costs = machine.measure()
+
+    assert machine.num_runs == 2
+    assert costs.predict_ms(4) == pytest.approx(4 * 60_000)
 
 
 def test_a_context_of_one_token():
