@@ -1,0 +1,117 @@
+// Products of packed weights and activations of eight bits: the arithmetic of mode `fast`.
+//
+// Activations are rounded to a signed byte, with a scale for each 32 of them. Products are summed
+// as integers over a group, and over groups in rising order as
+//   sum = fma(scale * activation_scale, products, sum), then fma(min, activation_sum, sum)
+// so that an output depends on its own row alone, whatever the tile it is computed in.
+// Knows packed weights and activations. Does not know files.
+#pragma once
+
+#include "formats.h"
+#include "operations.h"
+
+namespace octavo {
+
+// Rows of activations that meet the same weights at once.
+constexpr int TILE = LANES == 16 ? 8 : 4;
+
+// A group of a tile of activations.
+struct ActivationGroup {
+  int8_t codes[TILE][GROUP];
+  float scale[TILE];
+  float sum[TILE];         // scale * (sum of the codes)
+  int32_t codes_sum[2][TILE];  // of each half
+};
+
+// The sum of the codes of a group, or of one of its halves.
+template <int parts>
+int32_t codes_sum(const ActivationGroup& group, int part, int row) {
+  if constexpr (parts == 2) return group.codes_sum[part][row];
+  return group.codes_sum[0][row] + group.codes_sum[1][row];
+}
+
+// Rounds rows [first, first + TILE) of x to bytes. Rows from `rows` on are 0, and so are columns
+// from `columns` on. A NaN or an infinity makes its group's scale NaN, so that it shows.
+void quantize_tile(ActivationGroup* out, const float* x, int64_t stride, int64_t first,
+                   int64_t rows, int64_t columns);
+
+// One panel of weights times `count` rows of a tile; `bias` may be null.
+struct PanelOutput {
+  float* out;  // of the tile's first row, at the panel's first output
+  int64_t stride;
+  const float* bias;
+  int64_t num_outputs;  // of the panel that exist
+  int64_t num_rows;     // of the tile that exist
+};
+
+template <int count>
+void write_panel(Floats* sums, const PanelOutput& output) {
+#pragma GCC unroll 8
+  for (int c = 0; c < count; c++) {
+    if (c >= output.num_rows) break;
+    float* out = output.out + c * output.stride;
+    if (output.bias != nullptr) sums[c] = sums[c] + load_first(output.bias, output.num_outputs);
+    if (output.num_outputs >= LANES)
+      store(out, sums[c]);
+    else
+      store_first(out, sums[c], output.num_outputs);
+  }
+}
+
+template <class Format, int count>
+void multiply_panel(const uint8_t* panel, const ActivationGroup* tile, int64_t groups,
+                    const PanelOutput& output) {
+  Floats sums[count];
+#pragma GCC unroll 8
+  for (int c = 0; c < count; c++) sums[c] = Floats(0.0f);
+  for (int64_t g = 0; g < groups; g += Format::GROUPS) {
+    const uint8_t* header = panel;
+    panel += Format::HEADER;
+    for (int64_t i = 0; i < Format::GROUPS; i++, panel += Format::GROUP_BYTES, tile++) {
+      const Scales scales = Format::scales(header, panel);
+      constexpr int parts = Format::HAS_HALVES ? 2 : 1, vectors = VECTORS / parts;
+#pragma GCC unroll 2
+      for (int part = 0; part < parts; part++) {
+        Products<Format::BITS> products[count];
+#pragma GCC unroll 8
+        for (int j = 0; j < vectors; j++) {
+          const Bytes codes = Format::code(panel, part * vectors + j);
+#pragma GCC unroll 8
+          for (int c = 0; c < count; c++)
+            products[c].add(codes, tile->codes[c] + 4 * (part * vectors + j), j);
+        }
+#pragma GCC unroll 8
+        for (int c = 0; c < count; c++) {
+          Ints total = products[c].total();
+          if constexpr (Format::OFFSET != 0)
+            total = total - Ints(Format::OFFSET * codes_sum<parts>(*tile, part, c));
+          const Floats scale = scales.scale[part] * Floats(tile->scale[c]);
+          sums[c] = fma(scale, to_floats(total), sums[c]);
+        }
+      }
+      if constexpr (Format::HAS_MIN) {
+#pragma GCC unroll 8
+        for (int c = 0; c < count; c++)
+          sums[c] = fma(scales.min, Floats(tile->sum[c]), sums[c]);
+      }
+    }
+  }
+  write_panel<count>(sums, output);
+}
+
+// The first `count` rows of a tile times one panel.
+template <class Format>
+void multiply_tile(int64_t count, const uint8_t* panel, const ActivationGroup* tile,
+                   int64_t groups, const PanelOutput& output) {
+  switch (count) {
+    case 1: return multiply_panel<Format, 1>(panel, tile, groups, output);
+    case 2: return multiply_panel<Format, 2>(panel, tile, groups, output);
+    case 3: return multiply_panel<Format, 3>(panel, tile, groups, output);
+    case 4: return multiply_panel<Format, 4>(panel, tile, groups, output);
+    default:
+      // whole tiles: rows that do not exist are 0, and are not written
+      return multiply_panel<Format, TILE>(panel, tile, groups, output);
+  }
+}
+
+}  // namespace octavo
