@@ -274,7 +274,8 @@ _MEASURES = {
 
 def _print_report(report: dict[str, Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
+
+    from octavo.cli.tables import fitted_table
 
     console = Console()
     for key, value in report["machine"].items():
@@ -282,9 +283,4 @@ def _print_report(report: dict[str, Any]) -> None:
         console.print(f"[dim]{key}:[/dim] {shown}", highlight=False)
     if "model" in report:
         console.print(f"[dim]model:[/dim] {report['model']}", highlight=False)
-    table = Table(title=report["title"], title_justify="left")
-    for name in report["rows"][0]:
-        table.add_column(name, justify="right")
-    for row in report["rows"]:
-        table.add_row(*(str(value) for value in row.values()))
-    console.print(table)
+    console.print(fitted_table(report["title"], report["rows"], console.width))
