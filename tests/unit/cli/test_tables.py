@@ -57,4 +57,4 @@ def test_at_80_columns_each_row_is_one_line(speculation):
 
 def test_what_is_too_wide_is_turned_on_its_side(speculation):
     lines = [line.rstrip() for line in printed(speculation, 50).splitlines()]
-    assert "plain tok/s       1250.0  1250.0" in lines
+    assert "plain tok/s      1250.0  1250.0" in lines
