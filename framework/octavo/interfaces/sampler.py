@@ -109,8 +109,15 @@ class SamplingInputs:
     Order of work: allowed, bias, penalties, banned, masks, then temperature, min-p, top-k, top-p
     (of the renormalised rest), which is vLLM's order.
 
-    `uniforms` is the row's noise in [0, 1): a function of (seed, choice, output position,
-    purpose) alone. top_k <= 0, top_p >= 1 and min_p <= 0 are off; temperature 0 is greedy.
+    `uniforms` is the row's noise in [0, 1), multiples of 2**-53: a function of (seed, choice,
+    output position, purpose) alone. A token is drawn from the weights that filters leave by
+    halving the range of ids [0, 2**L), L = ceil(log2(vocab)), L times: at level j, noise u_j
+    enters the upper half if u_j * (weight of both halves) >= weight of the lower one, and a half
+    of weight 0 never. u_j comes from Philox4x32-10 with key u * 2**53 and counter
+    (j // 2, 0, 0, 1): (w0 >> 5) * 2**26 + (w1 >> 6), times 2**-53, of its words 0 and 1 where j
+    is even, 2 and 3 where j is odd. So every op set draws the same, up to rounding near u_j.
+
+    top_k <= 0, top_p >= 1 and min_p <= 0 are off; temperature 0 is greedy.
     """
 
     temperature: np.ndarray  # float32 [rows]

@@ -1,4 +1,4 @@
-"""Draws token ids from logits by inverse CDF, in plain torch and numpy.
+"""Draws token ids from logits, in plain torch and numpy.
 
 The rule, for a row with logits x, temperature t and noise u:
 
@@ -8,8 +8,8 @@ The rule, for a row with logits x, temperature t and noise u:
    largest logit. Top-p keeps, of what is left, the smallest set of largest logits whose weights
    sum to at least top_p of all that is left. Between equal logits, the lower id goes first. This
    is vLLM's order: top-p renormalises what min-p and top-k leave.
-4. Weights are summed up in the order of ids; the token is the first at which the sum exceeds
-   u * total.
+4. The token is found by halving the range of ids again and again
+   (`octavo_kernels.reference.descent`), each time by noise of its own, hashed from u.
 
 Every result is a function of its row alone, bit for bit, whatever shares the batch. The whole
 vocabulary is neither sorted nor given noise: filters look at a few hundred candidates first, and
@@ -29,6 +29,14 @@ import torch
 
 from octavo_kernels.reference.arrays import take_rows, to_numpy
 from octavo_kernels.reference.candidates import Candidates, likeliest
+from octavo_kernels.reference.descent import (
+    SUM_BLOCK,
+    block_sums,
+    draw_from_candidates,
+    draw_from_rows,
+    num_levels,
+)
+from octavo_kernels.reference.noise import level_uniforms
 from octavo_kernels.reference.wide_support import TopP, keep_min_p, keep_top_k
 
 if TYPE_CHECKING:
@@ -40,13 +48,14 @@ if TYPE_CHECKING:
 _CANDIDATES: Final = 256
 # Rows worked on at once: their logits and weights stay in cache.
 _TILE_ROWS: Final = 8
-# Weights are summed in blocks of so many, then over blocks in float64.
-_SUM_BLOCK: Final = 256
 
 
 @dataclass(slots=True)
 class SamplingRows:
-    """Parameters by row, each [rows]. top_k <= 0, top_p >= 1 and min_p <= 0 are off."""
+    """Parameters by row, each [rows]. top_k <= 0, top_p >= 1 and min_p <= 0 are off.
+
+    `uniforms` are in [0, 1), multiples of 2**-53: what a draw's noise is hashed from.
+    """
 
     temperature: NDArray[np.floating]
     top_k: NDArray[np.integer]
@@ -80,14 +89,13 @@ def sample(logits: Tensor, rows: SamplingRows) -> tuple[NDArray[np.int64], NDArr
     has_top_k = (rows.top_k > 0) & (rows.top_k < logits.shape[1])
     is_plain = ~has_top_k & (rows.top_p >= 1) & (rows.min_p <= 0)
     needs_total = ~is_plain & ~has_top_k & (rows.min_p <= 0)
-    scratch = _Scratch(logits)
+    call = _Call(logits, rows, best, is_drawn)
     for index in _tiles(is_drawn & is_plain):
-        tile = _Tile(logits, rows, index, best, scratch)
-        ids[index] = _draw(tile.weights(), rows.uniforms[index])
+        tile = _Tile(call, index)
+        ids[index] = draw_from_rows(tile.weights(), tile.noise)
     for is_member, has_total in ((needs_total, True), (~is_plain & ~needs_total, False)):
         for index in _tiles(is_drawn & is_member):
-            tile = _Tile(logits, rows, index, best, scratch)
-            ids[index] = _draw_filtered(tile, has_total=has_total)
+            ids[index] = _draw_filtered(_Tile(call, index), has_total=has_total)
     return ids, is_bad
 
 
@@ -97,12 +105,24 @@ def _tiles(is_member: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
         yield members[start : start + _TILE_ROWS]
 
 
-class _Scratch:
-    """Memory that all tiles of a call share, which keeps its pages in cache."""
+class _Call:
+    """What all tiles of a call share: its rows, their noise, and memory that stays in cache."""
 
-    def __init__(self, logits: Tensor) -> None:
-        self._width = logits.shape[1]
-        padded = -(-self._width // _SUM_BLOCK) * _SUM_BLOCK
+    def __init__(
+        self,
+        logits: Tensor,
+        rows: SamplingRows,
+        best: NDArray[np.float32],
+        is_drawn: NDArray[np.bool_],
+    ) -> None:
+        self.logits = logits
+        self.rows = rows
+        self.best = best
+        count, self._width = logits.shape
+        levels = num_levels(self._width)
+        self.noise = np.zeros((count, levels))
+        self.noise[is_drawn] = level_uniforms(rows.uniforms[is_drawn], levels)
+        padded = -(-self._width // SUM_BLOCK) * SUM_BLOCK
         self.weights = logits.new_empty((_TILE_ROWS, padded))
 
     @cached_property
@@ -112,24 +132,18 @@ class _Scratch:
 
 
 class _Tile:
-    """A few rows of logits [rows, vocab] with their parameters and maxima."""
+    """A few rows of logits [rows, vocab] with their parameters, maxima and noise."""
 
-    def __init__(
-        self,
-        logits: Tensor,
-        rows: SamplingRows,
-        index: NDArray[np.int64],
-        best: NDArray[np.float32],
-        scratch: _Scratch,
-    ) -> None:
-        self.rows = rows.take(index)
-        self.best = best[index]
-        self.scratch = scratch
-        self.logits = take_rows(logits, index)
+    def __init__(self, call: _Call, index: NDArray[np.int64]) -> None:
+        self.call = call
+        self.rows = call.rows.take(index)
+        self.best = call.best[index]
+        self.noise = call.noise[index]  # [rows, levels]
+        self.logits = take_rows(call.logits, index)
 
     def weights(self) -> Tensor:
         """Return exp((x - max) / t), padded with 0 to whole blocks: float32 [rows, padded]."""
-        weights, width = self.scratch.weights[: len(self.best)], self.logits.shape[1]
+        weights, width = self.call.weights[: len(self.best)], self.logits.shape[1]
         weights[:, width:] = 0
         live = weights[:, :width]
         torch.sub(self.logits, self._column(self.best), out=live)
@@ -138,44 +152,6 @@ class _Tile:
 
     def _column(self, values: NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(values).to(self.logits.device)[:, None]
-
-
-def _block_sums(weights: Tensor) -> NDArray[np.float64]:
-    """Return sums of blocks of weights [rows, padded]: float64 [rows, blocks].
-
-    A plain sum over a row would depend on the batch: torch splits a reduction between threads
-    when it has few results. Here each row has many, so one row sums up as it does among others.
-    """
-    sums = weights.view(weights.shape[0], -1, _SUM_BLOCK).sum(-1)
-    return to_numpy(sums).astype(np.float64)
-
-
-def _draw(weights: Tensor, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw by inverse CDF over weights [rows, padded], in the order of ids."""
-    sums = _block_sums(weights)
-    ends = np.cumsum(sums, axis=1)
-    targets = uniforms * ends[:, -1]
-    blocks = _first_above(ends, targets)
-    rows = np.arange(len(blocks))
-    starts = np.where(blocks > 0, ends[rows, blocks - 1], 0.0)
-    chosen = weights.view(len(rows), -1, _SUM_BLOCK)[
-        torch.from_numpy(rows).to(weights.device), torch.from_numpy(blocks).to(weights.device)
-    ]
-    inner = np.cumsum(to_numpy(chosen).astype(np.float64), axis=1)
-    return blocks * _SUM_BLOCK + _first_above(inner, targets - starts)
-
-
-def _first_above(
-    cumulative: NDArray[np.float64], targets: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    """Return the first place of each row where the sum exceeds the target.
-
-    Where rounding leaves none, the last place that adds anything: never one of weight 0.
-    """
-    first = np.count_nonzero(cumulative <= targets[:, None], axis=1)
-    last = np.count_nonzero(cumulative < cumulative[:, -1:], axis=1)
-    places: NDArray[np.int64] = np.minimum(first, last)
-    return places
 
 
 def _draw_filtered(tile: _Tile, *, has_total: bool) -> NDArray[np.int64]:
@@ -187,7 +163,7 @@ def _draw_filtered(tile: _Tile, *, has_total: bool) -> NDArray[np.int64]:
         ids, is_decided = _draw_narrow(tile, None)
         return ids if is_decided.all() else _draw_wide(tile, tile.weights(), ids, is_decided)
     weights = tile.weights()
-    totals = _block_sums(weights).sum(1)
+    totals = block_sums(weights).sum(1)
     # no candidate weighs more than 1, so that none of these rows could be decided by them
     if (tile.rows.top_p * totals > _CANDIDATES).all():
         nothing = np.zeros(len(totals), dtype=np.int64)
@@ -211,10 +187,10 @@ def _draw_wide(
             keep_top_k(logits[row], live, int(rows.top_k[row]))
         if rows.top_p[row] < 1:
             shape = (float(rows.top_p[row]), float(rows.temperature[row]))
-            tile.scratch.top_p.keep(logits[row], live, *shape, tile.best[row])
+            tile.call.top_p.keep(logits[row], live, *shape, tile.best[row])
     if len(wide) < len(restricted):
         restricted = restricted[wide]
-    ids[wide] = _draw(torch.from_numpy(restricted), rows.uniforms[wide])
+    ids[wide] = draw_from_rows(torch.from_numpy(restricted), tile.noise[wide])
     return ids
 
 
@@ -233,12 +209,9 @@ def _draw_narrow(
     sums = np.cumsum(weights, axis=1)
     sizes = _support_sizes(candidates, rows, weights, sums, totals)
     is_decided = sizes <= candidates.known
-    weights *= np.arange(weights.shape[1]) < sizes[:, None]
-    order = np.argsort(candidates.ids, axis=1)
-    cumulative = np.cumsum(np.take_along_axis(weights, order, 1), axis=1)
-    places = _first_above(cumulative, rows.uniforms * cumulative[:, -1])
-    chosen = order[np.arange(len(places)), places]
-    return candidates.ids[np.arange(len(places)), chosen], is_decided
+    sizes = np.where(is_decided, sizes, 0)
+    ids = draw_from_candidates(candidates.ids, weights, sizes, tile.noise)
+    return ids, is_decided
 
 
 def _support_sizes(
