@@ -35,6 +35,7 @@ _EXPORTS: Final = "exports.map"
 _AT_A_TIME: Final = 2
 _COMMAND_TIMEOUT_S: Final = 300
 _ERROR_LINES: Final = 8
+_ERROR_WORDS: Final = ("error:", "undefined reference", "cannot find")
 # What compilers, assemblers and linkers say with LC_ALL=C when the disk is full.
 _NO_SPACE: Final = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 # How vectors.h refuses a CPU.
@@ -54,6 +55,7 @@ class _Recipe:
     """All that a library is made from, but for the compiler."""
 
     options: BuildOptions
+    folder: Path
     sources: dict[str, bytes]  # by name: what was hashed is what is compiled
     openmp: Path | None
 
@@ -63,7 +65,7 @@ class _Recipe:
             path for path in folder.iterdir() if path.suffix in {".cpp", ".h", ".map", ".inc"}
         )
         sources = {path.name: path.read_bytes() for path in names}
-        return cls(options, sources, toolchain.openmp_runtime())
+        return cls(options, folder, sources, toolchain.openmp_runtime())
 
     def key(self) -> str:
         flags = (*self.options.compile_flags(), *self.options.link_flags())
@@ -110,11 +112,12 @@ def _from_cache(recipe: _Recipe, progress: Progress | None) -> Path:
     try:
         compiler = toolchain.find_compiler()
     except BuildError:
-        # one made while there was a compiler, whichever that was
-        if (path := cache.find(folder, f"{key}-*.so")) is None:
+        # one made while there was a compiler, whichever that was, if the user names none
+        path = None if os.environ.get("CXX") else cache.find(folder, f"{key}-*.so")
+        if path is None:
             raise
         return path
-    name = f"{key}-{_short_hash(compiler.version)}.so"
+    name = f"{key}-{_short_hash(shlex.join(compiler.command) + compiler.version)}.so"
     if (path := cache.find(folder, name)) is not None:
         return path
     with cache.locked(folder):
@@ -157,7 +160,8 @@ def _compile(recipe: _Recipe, compiler: Compiler, work: Path, progress: Progress
     command = [*compiler.command, *recipe.options.compile_flags()]
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         tasks = [
-            pool.submit(_run, [*command, "-c", name, "-o", f"{name}.o"], work) for name in names
+            pool.submit(_run, [*command, "-c", name, "-o", f"{name}.o"], recipe.folder, work)
+            for name in names
         ]
         try:
             for done, task in enumerate(as_completed(tasks), 1):
@@ -174,6 +178,7 @@ def _compile(recipe: _Recipe, compiler: Compiler, work: Path, progress: Progress
             *toolchain.openmp_link_flags(recipe.openmp),
             *("-o", "kernels.so"),
         ],
+        recipe.folder,
         work,
     )
     if progress is not None:
@@ -181,7 +186,7 @@ def _compile(recipe: _Recipe, compiler: Compiler, work: Path, progress: Progress
     return work / "kernels.so"
 
 
-def _run(command: Sequence[str], work: Path) -> None:
+def _run(command: Sequence[str], sources: Path, work: Path) -> None:
     # its temporary files go with the folder, and what it says is in English
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(work)}
     try:
@@ -207,10 +212,10 @@ def _run(command: Sequence[str], work: Path) -> None:
         return
     if any(text in done.stdout for text in _NO_SPACE):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(work.parent))
-    raise _failure(command, done.returncode, done.stdout)
+    raise _failure(command, sources, done.returncode, done.stdout)
 
 
-def _failure(command: Sequence[str], code: int, output: str) -> BuildError:
+def _failure(command: Sequence[str], sources: Path, code: int, output: str) -> BuildError:
     refusal = next((line for line in output.splitlines() if _WRONG_CPU in line), None)
     if refusal is not None:
         needs = refusal.partition(_WRONG_CPU)[2].rstrip(' "')
@@ -218,12 +223,14 @@ def _failure(command: Sequence[str], code: int, output: str) -> BuildError:
             f"this CPU cannot run the compiled kernels: they need{needs}",
             f"command: {shlex.join(command)}",
         )
-    errors = [line for line in output.splitlines() if "error" in line.lower()] or [output]
+    errors = [
+        line for line in output.splitlines() if any(word in line.lower() for word in _ERROR_WORDS)
+    ]
     return BuildError(
         f"the C++ compiler failed on the CPU kernels (code {code})",
         f"command: {shlex.join(command)}",
-        f"sources: {SOURCES}",
-        *toolchain.first_lines("\n".join(errors), _ERROR_LINES),
+        f"sources: {sources}",
+        *toolchain.first_lines("\n".join(errors) or output, _ERROR_LINES),
         toolchain.HOW_TO_COMPILE,
     )
 

@@ -30,6 +30,7 @@ _FLAGS: Final = (
     "-ffp-contract=off",
     "-fno-semantic-interposition",
     "-Wall",
+    "-Wfatal-errors",  # a CPU that vectors.h refuses is known at once
     "-Wextra",
     "-Werror=return-type",
     # gcc's own headers of vector instructions set it off

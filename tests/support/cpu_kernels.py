@@ -1,0 +1,50 @@
+"""The compiled CPU kernels in every variant that this machine runs, and calls made from tensors."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from octavo_kernels.cpu.calls import ARGUMENTS
+from octavo_kernels.cpu.library import Call, Library, Program
+from octavo_kernels.cpu.toolchain import NATIVE, BuildOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+AVX2 = BuildOptions(architecture="haswell")
+AVX2_LANES = 8
+
+
+@functools.cache
+def library(options: BuildOptions = NATIVE) -> Library:
+    return Library.load(options)
+
+
+@functools.cache
+def variants() -> tuple[str, ...]:
+    """The -march of each: where vectors are wider than AVX2's, AVX2's are tested beside them."""
+    is_wider = platform.machine() == "x86_64" and library().lanes > AVX2_LANES
+    return (NATIVE.architecture, AVX2.architecture) if is_wider else (NATIVE.architecture,)
+
+
+def count(number: int) -> torch.Tensor:
+    """A count as calls read it."""
+    return torch.tensor([number], dtype=torch.int64)
+
+
+def call(operation: str, shared_bytes: int = 0, **fields: Any) -> Call:
+    """A call whose addresses are tensors."""
+    tensors = tuple(value for value in fields.values() if isinstance(value, torch.Tensor))
+    plain = {
+        name: value.data_ptr() if isinstance(value, torch.Tensor) else value
+        for name, value in fields.items()
+    }
+    return Call(operation, ARGUMENTS[operation](**plain), tensors, shared_bytes)
+
+
+def run(calls: Sequence[Call], options: BuildOptions = NATIVE, num_threads: int = 2) -> None:
+    Program(library(options), calls).run(num_threads)
