@@ -92,6 +92,38 @@ class GatherRows(Structure):
     )
 
 
+class Linear(Structure):
+    """Arguments of `linear`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("x", c_void_p),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("rows", c_void_p),
+        ("out_stride", c_int64),
+        ("x_stride", c_int64),
+        ("columns", c_int64),
+        ("outputs", c_int64),
+        ("format", c_int64),
+        ("is_exact", c_int64),
+        ("is_laid_out", c_int64),
+    )
+
+
+class Embedding(Structure):
+    """Arguments of `embedding`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("ids", c_void_p),
+        ("weight", c_void_p),
+        ("rows", c_void_p),
+        ("columns", c_int64),
+        ("format", c_int64),
+    )
+
+
 ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "rms_norm": RmsNorm,
     "add_rms_norm": AddRmsNorm,
@@ -99,4 +131,6 @@ ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "gated_activation": GatedActivation,
     "elementwise": Elementwise,
     "gather_rows": GatherRows,
+    "linear": Linear,
+    "embedding": Embedding,
 }

@@ -62,7 +62,9 @@ class Library:
                 str(error),
                 "is the folder mounted 'noexec'? set XDG_CACHE_HOME to one that is not",
             ) from error
+        self.path = path
         self.note = note
+        self._library = library
         self.run: Function = library.octavo_run
         self.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
         self.run.restype = None
@@ -84,6 +86,15 @@ class Library:
         """Load the kernels, compiled now if the cache does not hold them.  Raises BuildError."""
         with built(options, progress) as library:
             return cls(library.path, library.note)
+
+    def function(self, name: str) -> Function:
+        """Return a function beside the operations, which returns an int64.
+
+        Its arguments are what `ctypes` makes of them: sizes as `c_int64`, addresses as `c_void_p`.
+        """
+        function = self._library[name]
+        function.restype = ctypes.c_int64
+        return function
 
     def operation(self, name: str) -> int:
         """Return the number of an operation.  Raises LookupError if there is none of that name."""

@@ -18,6 +18,8 @@ constexpr NamedOperation OPERATIONS[] = {
     named<GatedActivation, gated_activation>("gated_activation"),
     named<Elementwise, elementwise>("elementwise"),
     named<GatherRows, gather_rows>("gather_rows"),
+    named<Linear, linear>("linear"),
+    named<Embedding, embedding>("embedding"),
 };
 
 constexpr int64_t NUM_OPERATIONS = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]);
