@@ -86,8 +86,11 @@ Floats load_at_most(const float* p, int64_t n) {
   return n >= LANES ? load(p) : load_first(p, n);
 }
 
-// x * sigmoid(z)
-Floats gate_by(Floats x, Floats z) { return x / (Floats(1.0f) + exp(Floats(0.0f) - z)); }
+// x * sigmoid(z), where x is of z's order of size
+Floats gate_by(Floats x, Floats z) {
+  // where exp(-z) is too large for a float, what comes out is too small for one
+  return zero_below(x / (Floats(1.0f) + exp(Floats(0.0f) - z)), z, -87.33654f);
+}
 
 Floats silu(Floats x) { return gate_by(x, x); }
 
