@@ -82,6 +82,8 @@ class AsyncLLM:
             priority=priority,
             lora_request=lora_request,
         )
+        if priority:
+            self._model.warn_of_priority()
         prepared = await asyncio.to_thread(self._model.preprocessor.prepare, call)
         stream = _Stream(OutputProcessor(prepared, self._model.tokenizer))
         self._register(call.request_id, stream)

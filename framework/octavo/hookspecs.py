@@ -72,7 +72,10 @@ class OctavoSpecs:
         return ()
 
     def octavo_schedulers(self) -> Iterable[Component[SchedulerPolicy]]:
-        """Declare scheduling policies: whose turn it is."""
+        """Declare scheduling policies: whose turn it is.
+
+        `offers` holds "priority" where a policy reads that of requests.
+        """
         return ()
 
     def octavo_allocators(self) -> Iterable[Component[Allocator]]:

@@ -178,6 +178,8 @@ class LLM:
             sampling_params = self.get_default_sampling_params()
         params = _one_each("sampling_params", sampling_params, len(prompts))
         priorities = _one_each("priority", priority or 0, len(prompts))
+        if any(priorities):
+            self._model.warn_of_priority()
         adapters = adapters_of_each(lora_request, len(prompts))
         with self._lock:
             if self._is_closed:

@@ -20,7 +20,7 @@ from octavo.frontend.progress import TransferLine
 from octavo.frontend.request_params import DeclaredParams
 from octavo.model_files import describe_model, load_tokenizer, locate_model
 from octavo.openmp import let_threads_sleep
-from octavo.plugin.request_params import declared_params
+from octavo.plugin.request_params import declared_params, unread_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,12 @@ class LocalModel:
     tokenizer: Tokenizer
     preprocessor: Preprocessor
     chat: ChatRenderer
+
+    def warn_of_priority(self) -> None:
+        """Say in the log where the priorities of requests change nothing."""
+        why = self.preprocessor.declared.unread.get("priority")
+        if why is not None:
+            logger.warning("priority changes nothing: %s", why)
 
 
 def resolve_settings(
@@ -70,7 +76,8 @@ def open_model(config: ResolvedConfig) -> LocalModel:
 
     The tokenizer is read in a second thread while the engine imports torch and loads weights.
     """
-    declared = DeclaredParams(declared_params(config.in_use))
+    unread = unread_fields(config.chosen["scheduler"])
+    declared = DeclaredParams(declared_params(config.in_use), unread)
     transfers = TransferLine()
     try:
         path = locate_model(config, transfers)

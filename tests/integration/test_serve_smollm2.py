@@ -18,7 +18,7 @@ GREEDY = {"model": "smollm2", "temperature": 0}
 
 @pytest.fixture(scope="module")
 def server():
-    with octavo_serve("smollm2", "--max-model-len", "2048") as process:
+    with octavo_serve("smollm2", "--max-model-len", "2048", "--enable-log-requests") as process:
         yield process
         assert process.stop() == 0
 
@@ -52,6 +52,37 @@ def test_the_streamed_answer_is_the_whole_answer(client):
     assert choices[0].delta.role == "assistant"
     assert choices[-1].finish_reason == whole.finish_reason
     assert chunks[-1].usage.completion_tokens == len(logprobs)
+
+
+def test_a_chat_that_its_template_cannot_even_hold_is_too_long_for_the_context(server):
+    messages = [{"role": "user", "content": "word " * 2_400_000}]
+    answer = server.post(CHAT, messages=messages, max_tokens=1)
+    error = answer.json()["error"]
+
+    assert answer.status_code == 400
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+    assert "maximum context length is 2048 tokens" in error["message"]
+    assert "template" not in error["message"]
+
+
+def test_a_priority_under_fcfs_is_named_among_the_ignored_fields(server):
+    answer = server.post(COMPLETIONS, prompt="Hello", max_tokens=1, priority=5)
+
+    assert answer.status_code == 200
+    assert answer.headers["x-octavo-ignored-fields"] == "priority"
+    assert "the scheduler 'fcfs' does not read it" in server.log
+
+
+def test_the_log_says_which_form_was_asked_for(server):
+    form = {"regex": r"\d{4}"}
+    answer = server.post(COMPLETIONS, prompt="In the year ", structured_outputs=form, priority=3)
+    (line,) = (line for line in server.log.splitlines() if " structured_outputs=" in line)
+
+    assert answer.json()["choices"][0]["text"].isascii()
+    assert answer.json()["choices"][0]["text"].isdigit()
+    assert "generate call=" in line
+    assert "{'regex': " in line
+    assert " priority=3 " in line
 
 
 def test_a_stop_string_a_text_and_ids_as_prompts(client, server):

@@ -22,10 +22,18 @@ if TYPE_CHECKING:
 
 
 class DeclaredParams:
-    """Which model checks each name. Nothing in it changes."""
+    """Which model checks each name. Nothing in it changes.
 
-    def __init__(self, models: Mapping[str, type[RequestParams]] | None = None) -> None:
+    `unread` are fields that every request may have and that nothing in use reads, and why.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, type[RequestParams]] | None = None,
+        unread: Mapping[str, str] | None = None,
+    ) -> None:
         self._models = MappingProxyType(dict(models or {}))
+        self.unread = MappingProxyType(dict(unread or {}))
         self.names = frozenset(self._models)
 
     def checked(self, params: SamplingParams, tokenizer: Tokenizer) -> dict[str, Any] | None:

@@ -233,7 +233,10 @@ def catalogue_of(
 def component_of(cls: type) -> Component[Any]:
     """Declare a class that was passed as it is."""
     options, params = getattr(cls, "Options", None), getattr(cls, "Params", None)
-    return Component(name=kebab_name(cls), target=cls, options=options, params=params)
+    offers = frozenset(getattr(cls, "offers", ()))
+    return Component(
+        name=kebab_name(cls), target=cls, options=options, params=params, offers=offers
+    )
 
 
 def by_provider(entries: Sequence[Entry]) -> str:

@@ -1,4 +1,4 @@
-"""Which parameters of single requests the components in use declare.
+"""Which parameters of single requests the components in use declare, and which they leave unread.
 
 Knows components and their models. Does not know requests (`octavo.frontend.request_params` checks
 them), nor who reads the parameters in the end.
@@ -6,17 +6,29 @@ them), nor who reads the parameters in the end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.errors import ComponentConflictError, InvalidComponentError
 from octavo.plugin.build import load_params
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from octavo.plugin.build import Buildable
     from octavo.plugin.options import RequestParams
+
+
+class Offering(Protocol):
+    """What a component says of itself."""
+
+    @property
+    def name(self) -> str:
+        """The component's name."""
+
+    @property
+    def offers(self) -> Collection[str]:
+        """The facts that it declares."""
 
 
 def declared_params(components: Iterable[Buildable]) -> dict[str, type[RequestParams]]:
@@ -40,6 +52,14 @@ def declared_params(components: Iterable[Buildable]) -> dict[str, type[RequestPa
             if models.setdefault(name, model) is not model:
                 raise _conflict(name, owner, one)
     return models
+
+
+def unread_fields(scheduler: Offering) -> dict[str, str]:
+    """Return the fields of requests that this scheduler leaves unread, each with the reason."""
+    if "priority" in scheduler.offers:
+        return {}
+    why = f"the scheduler '{scheduler.name}' does not read it (--scheduler priority does)"
+    return {"priority": why}
 
 
 def _conflict(name: str, first: Buildable, second: Buildable) -> ComponentConflictError:

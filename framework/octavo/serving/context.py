@@ -91,6 +91,12 @@ class ServingContext:
         """Return the parameters that components of some model take from single requests."""
         return frozenset().union(*(model.preprocessor.declared.names for model in self.models))
 
+    @property
+    def unread_fields(self) -> Mapping[str, str]:
+        """Return the fields of requests that no model's components read, and why."""
+        first, *others = (model.preprocessor.declared.unread for model in self.models)
+        return {name: why for name, why in first.items() if all(name in one for one in others)}
+
     def target(self, name: str | None, blend: Mapping[str, float] | None = None) -> Target:
         """Return what a name leads to: a model, or an adapter as if it were one.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.errors import OctavoError, RequestError
 from octavo.frontend.output_processor import OutputProcessor
@@ -205,13 +205,29 @@ def _check_number(num_sequences: int, info: EngineInfo) -> None:
 def _log(calls: Sequence[PreparedCall], max_chars: int) -> None:
     """Log the beginning of each prompt, and what was asked for beside the defaults."""
     for call in calls:
-        fields = {
+        entry = {
             "call": call.request_id,
             "tokens": len(call.prompt_token_ids),
             "params": changed_params(call.checked.given),
+            **beside_params(call, max_chars),
             "prompt": "(ids)" if call.prompt is None else shorten(call.prompt, max_chars),
         }
-        _logger.info("generate", extra={"fields": fields})
+        _logger.info("generate", extra={"fields": entry})
+
+
+def beside_params(call: PreparedCall, max_chars: int) -> dict[str, Any]:
+    """Return what else decides on a text: its form, its adapters, its turn."""
+    asked: dict[str, Any] = {}
+    form, request = call.checked.given.structured_outputs, call.requests[0]
+    if form is not None:
+        values = {one.name: getattr(form, one.name) for one in fields(form)}
+        given = {name: value for name, value in values.items() if value not in (None, False)}
+        asked["structured_outputs"] = shorten(str(given), max_chars)
+    if request.adapters:
+        asked["adapters"] = {use.spec.name: use.scale for use in request.adapters}
+    if request.priority:
+        asked["priority"] = request.priority
+    return asked
 
 
 async def in_thread_if_long(length: int, function: Callable[[], T]) -> T:

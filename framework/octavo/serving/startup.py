@@ -21,7 +21,7 @@ from octavo.frontend.progress import TransferLine
 from octavo.frontend.request_params import DeclaredParams
 from octavo.lora import lora_modules
 from octavo.model_files import describe_model, load_tokenizer, locate_model
-from octavo.plugin.request_params import declared_params
+from octavo.plugin.request_params import declared_params, unread_fields
 from octavo.serving.adapters import check_module
 from octavo.serving.process import ENGINE_COMMAND, EngineProcess, start_engine_process
 
@@ -86,7 +86,8 @@ def begin(config: ResolvedConfig) -> ServerPlan:
     if config.model.chat_template is not None:
         read_template(config.model.chat_template)
     _check_adapters(config, model_names)
-    declared = DeclaredParams(declared_params(config.in_use))
+    unread = unread_fields(config.chosen["scheduler"])
+    declared = DeclaredParams(declared_params(config.in_use), unread)
     listener = bind(settings.host, settings.port)
     try:
         transfers = TransferLine()

@@ -9,19 +9,32 @@ Knows Jinja. Does not know tokenizers, HTTP, or what messages should look like.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 import jinja2.meta
 import jinja2.nodes
 
 from octavo.errors import ModelLoadError, RequestError
-from octavo.text.template_sandbox import RangeBudget, RefusedError, TemplateSandbox
+from octavo.text.template_sandbox import (
+    MAX_SIZE,
+    RangeBudget,
+    RefusedError,
+    TemplateSandbox,
+    TooLargeError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Messages = Sequence[Mapping[str, Any]]
+
+
+_FAILURE: Final = "the chat template fails on these messages"
+
+
+class OversizedChatError(RequestError):
+    """A template made more of the messages than any prompt may be."""
 
 
 class ChatTemplate:
@@ -81,7 +94,7 @@ class ChatTemplate:
 
         `template_kwargs` are further variables (`enable_thinking`); they may replace special
         tokens but not the arguments above. Raises RequestError with the template's own words
-        when it refuses the messages, or fails on them.
+        when it refuses the messages, or fails on them; OversizedChatError is one.
         """
         variables = {
             **self._special_tokens,
@@ -98,9 +111,17 @@ class ChatTemplate:
             raise RequestError(
                 f"the chat template refuses these messages: {error}", param="messages"
             ) from error
+        except TooLargeError as error:
+            num_chars = len(words_of(messages))
+            is_long = num_chars > MAX_SIZE // 2
+            raise OversizedChatError(
+                f"the messages are too long: {num_chars} characters" if is_long else _FAILURE,
+                f"{type(error).__name__}: {error}",
+                param="messages",
+            ) from error
         except Exception as error:  # whatever untrusted code raises on a client's data
             raise RequestError(
-                "the chat template fails on these messages",
+                _FAILURE,
                 f"{type(error).__name__}: {error}",
                 param="messages",
             ) from error
@@ -123,6 +144,14 @@ class ChatTemplate:
         kept = content.lstrip()
         is_kept = text.startswith(kept, start)
         return text[: start + len(kept if is_kept else content.strip())]
+
+
+def words_of(messages: Messages) -> str:
+    """Return all texts of a conversation, without what a template puts around them."""
+    contents = [message.get("content") for message in messages]
+    parts = [part for one in contents for part in (one if isinstance(one, list) else [one])]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _last_text(messages: Messages) -> str:

@@ -27,6 +27,7 @@ class Plugin(OctavoSpecs):
             name="priority",
             target="octavo_plugins.schedulers.priority:Priority",
             options="octavo_plugins.schedulers.priority:PriorityOptions",
+            offers=frozenset({"priority"}),
             summary="lower `priority` first; the least urgent is preempted first",
         )
 

@@ -14,6 +14,7 @@ from octavo.errors import EngineDeadError, QueueFullError, RequestError
 from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.preprocess import Preprocessor
+from octavo.frontend.request_params import DeclaredParams
 from octavo.llm import LLM
 from octavo.local_model import LocalModel
 from octavo.sampling_params import SamplingParams
@@ -26,10 +27,10 @@ INFO = EngineInfo(VOCAB_SIZE, max_model_len=64, capacity_tokens=4096)
 def make_llm(monkeypatch):
     """Return an LLM around a scripted engine, which by default repeats the prompt."""
 
-    def make(script=None, *, info=INFO, defaults=None, tokenizer=None, **options):
+    def make(script=None, *, info=INFO, defaults=None, tokenizer=None, declared=None, **options):
         engine = ScriptedEngine(script or (lambda r: [*r.prompt_token_ids, EOS]), info, **options)
         tokenizer = tokenizer or BytesTokenizer()
-        preprocessor = Preprocessor(tokenizer, info, defaults)
+        preprocessor = Preprocessor(tokenizer, info, defaults, declared=declared)
         chat = ChatRenderer(tokenizer, ModelConfig())
         model = LocalModel(None, engine, tokenizer, preprocessor, chat)
         monkeypatch.setattr("octavo.llm.resolve_settings", lambda *_: None)
@@ -66,6 +67,14 @@ def test_B114_outputs_are_in_the_order_of_the_prompts_however_they_end(make_llm)
     assert [o.prompt for o in outputs] == prompts
     assert [[c.text for c in o.outputs] for o in outputs] == [[p, p] for p in prompts]
     assert [[c.index for c in o.outputs] for o in outputs] == [[0, 1]] * 8
+
+
+def test_priorities_that_nobody_reads_are_said_to_change_nothing(make_llm, caplog):
+    llm, _ = make_llm(declared=DeclaredParams(unread={"priority": "nobody reads it"}))
+    llm.generate(["abc", "abc"], PARAMS, priority=[0, 0])
+    assert caplog.messages == []
+    llm.generate(["abc", "abc"], PARAMS, priority=[0, 6])
+    assert caplog.messages == ["priority changes nothing: nobody reads it"]
 
 
 def test_parameters_and_priorities_one_for_each_prompt(make_llm):

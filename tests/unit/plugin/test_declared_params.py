@@ -20,7 +20,7 @@ from octavo.interfaces.sampler import SamplerStage
 from octavo.plugin.catalogue import Entry, component_of
 from octavo.plugin.component import Component
 from octavo.plugin.options import RequestParams
-from octavo.plugin.request_params import declared_params
+from octavo.plugin.request_params import declared_params, unread_fields
 from octavo.sampling_params import SamplingParams
 
 HOW = "  write: class Params(octavo.plugin.options.RequestParams)"
@@ -41,6 +41,30 @@ def entry(name, params):
 
 def test_a_component_that_declares_none_has_none():
     assert declared_params([entry("a", None)]) == {}
+
+
+class Urgent:
+    """A policy that is passed as a class, and reads priorities."""
+
+    offers = ("priority",)
+
+
+class Blind:
+    """One that does not."""
+
+
+@pytest.mark.parametrize("name", ["fcfs", Blind])
+def test_priorities_are_unread_under_a_scheduler_that_does_not_offer_them(name):
+    chosen = resolve(overrides={"scheduler": name}).chosen["scheduler"]
+
+    assert unread_fields(chosen) == {
+        "priority": f"the scheduler '{chosen.name}' does not read it (--scheduler priority does)"
+    }
+
+
+@pytest.mark.parametrize("name", ["priority", Urgent])
+def test_priorities_are_read_by_a_scheduler_that_offers_them(name):
+    assert unread_fields(resolve(overrides={"scheduler": name}).chosen["scheduler"]) == {}
 
 
 def test_two_components_may_share_a_model():

@@ -6,7 +6,14 @@ import logging
 
 import pytest
 
+from octavo.engine.messages import EngineInfo
+from octavo.frontend.preprocess import Call, Preprocessor
+from octavo.lora import LoRARequest
+from octavo.sampling_params import SamplingParams
+from octavo.serving.generation import beside_params
 from octavo.serving.logs import JsonFormatter, TextFormatter, clean, request_id_var, shorten
+from octavo.structured_outputs import StructuredOutputsParams
+from scripted import VOCAB_SIZE, BytesTokenizer
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 
@@ -62,3 +69,31 @@ def test_text_lines_quote_values_with_spaces():
 
 def test_outside_of_requests_there_is_no_id():
     assert request_id_var.get() == "-"
+
+
+def asked_beside(params, max_chars=40, **others):
+    info = EngineInfo(VOCAB_SIZE, 64, 4096)
+    call = Call(request_id="r", prompt="hi", params=params, arrival_s=0.0, **others)
+    return beside_params(Preprocessor(BytesTokenizer(), info).prepare(call), max_chars)
+
+
+def test_a_request_is_logged_with_its_form_its_adapters_and_its_turn():
+    form = StructuredOutputsParams(json={"type": "integer"}, disable_any_whitespace=True)
+    adapters = (LoRARequest("one", 1, "/a", 0.5), LoRARequest("two", 2, "/b", -1))
+    asked = asked_beside(
+        SamplingParams(structured_outputs=form), 200, lora_request=adapters, priority=-2
+    )
+
+    assert asked == {
+        "structured_outputs": "{'json': {'type': 'integer'}, 'disable_any_whitespace': True}",
+        "adapters": {"one": 0.5, "two": -1},
+        "priority": -2,
+    }
+    assert asked_beside(SamplingParams()) == {}
+
+
+def test_a_long_form_is_cut_in_the_log_as_a_prompt_is():
+    form = StructuredOutputsParams(regex="a" * 500)
+    asked = asked_beside(SamplingParams(structured_outputs=form))
+
+    assert asked["structured_outputs"] == "{'regex': '" + "a" * 29 + "... (513 characters)"

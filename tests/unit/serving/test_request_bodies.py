@@ -88,6 +88,63 @@ def test_B77_numbers_that_are_none_are_refused(name, value):
 @pytest.mark.parametrize(
     ("raw", "param"),
     [
+        (b'{"prompt":"a","typical_p":1e400}', "typical_p"),
+        (b'{"prompt":"a","typical_p":[{"x":-1e400}]}', "typical_p"),
+        (b'{"prompt":"a","vllm_xargs":{"typical_p":1e400}}', "vllm_xargs"),
+        (b'{"prompt":"a","suffix":1e400}', "suffix"),
+        (b'{"prompt":"a","priority":1e400}', "priority"),
+    ],
+)
+def test_B77_numbers_out_of_range_name_their_field_whoever_declares_it(raw, param):
+    with pytest.raises(RequestError) as caught:
+        decode_body(
+            raw,
+            CompletionBody,
+            is_strict=False,
+            declared=frozenset({"typical_p"}),
+            unread={"priority": "nobody does"},
+        )
+
+    assert caught.value.param == param
+    assert caught.value.headline.startswith(f"{param}: Number out of range")
+
+
+UNREAD = {"priority": "the scheduler 'fcfs' does not read it (--scheduler priority does)"}
+
+
+def test_what_nobody_reads_is_named_in_header_and_log_with_the_reason(caplog):
+    raw = b'{"prompt":"a","priority":-3}'
+    with caplog.at_level(logging.WARNING):
+        decoded = decode_body(raw, CompletionBody, is_strict=False, unread=UNREAD)
+
+    assert decoded.headers == {"X-Octavo-Ignored-Fields": "priority"}
+    assert f"'priority'; priority: {UNREAD['priority']}" in caplog.text
+    assert decoded.body.priority == -3
+    assert decode_body(raw, CompletionBody, is_strict=True).headers == {}, "somebody reads it"
+
+
+def test_strict_servers_refuse_what_nobody_reads():
+    with pytest.raises(RequestError) as caught:
+        decode_body(b'{"prompt":"a","priority":1}', CompletionBody, is_strict=True, unread=UNREAD)
+
+    assert caught.value.param == "priority"
+    assert str(caught.value) == (
+        "priority changes nothing here: the scheduler 'fcfs' does not read it "
+        "(--scheduler priority does)\n"
+        "  this server refuses fields without effect (strict-fields)"
+    )
+
+
+@pytest.mark.parametrize("value", [b"0", b"null"])
+def test_a_value_that_asks_for_nothing_may_be_unread(value):
+    raw = b'{"prompt":"a","priority":%s}' % value
+
+    assert decode_body(raw, CompletionBody, is_strict=True, unread=UNREAD).headers == {}
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
         (b'{"prompt":"a","n":"2"}', "n"),
         (b'{"prompt":"a","n":true}', "n"),
         (b'{"prompt":"a","stop":[1]}', "stop"),

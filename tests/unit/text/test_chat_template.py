@@ -10,7 +10,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from octavo.errors import ModelLoadError, RequestError
-from octavo.text.chat_template import ChatTemplate
+from octavo.text.chat_template import ChatTemplate, OversizedChatError, words_of
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' "
@@ -157,6 +157,21 @@ def test_what_no_chat_needs_is_refused_before_it_is_made(source: str) -> None:
 
     assert caught.value.facts[0].startswith("TooLargeError: the template asks for ")
     assert time.process_time() - start_s < 2
+
+
+def test_messages_that_are_too_long_are_not_blamed_on_the_template() -> None:
+    template = ChatTemplate("{{ messages[0].content + messages[1].content }}")
+    parts = [{"type": "text", "text": "a" * 5_000_000}, {"type": "text", "text": "b"}]
+    messages = [{"content": "c" * 6_000_000}, {"content": parts}, {"content": None}]
+    with pytest.raises(OversizedChatError) as caught:
+        template.render([{"content": "c" * 6_000_000}, {"content": "a" * 5_000_001}])
+
+    assert str(caught.value) == (
+        "the messages are too long: 11000001 characters\n"
+        "  TooLargeError: the template asks for more than 10000000 characters or items"
+    )
+    assert caught.value.param == "messages"
+    assert len(words_of(messages)) == 11_000_001
 
 
 def test_what_a_chat_needs_is_made() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -179,17 +180,24 @@ class Decoded(msgspec.Struct, Generic[T]):
 
 
 def decode_body(
-    raw: bytes, shape: type[T], *, is_strict: bool, declared: frozenset[str] = frozenset()
+    raw: bytes,
+    shape: type[T],
+    *,
+    is_strict: bool,
+    declared: frozenset[str] = frozenset(),
+    unread: Mapping[str, str] = MappingProxyType({}),
 ) -> Decoded[T]:
     """Return a request's body. Raises RequestError naming the field at fault.
 
-    `declared` are the parameters of components: fields of these names join `vllm_xargs`.
+    `declared` are the parameters of components: fields of these names join `vllm_xargs`. `unread`
+    are fields that nothing in use reads, and why: whatever but 0 they hold is ignored.
     """
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         names = declared.difference(shape.__struct_fields__) & fields.keys()
         theirs = {name: fields.pop(name) for name in names}
-        ignored = _check_names(fields, {*shape.__struct_fields__, *declared}, is_strict=is_strict)
+        known = {*shape.__struct_fields__, *declared}
+        ignored = _check_names(fields, known, unread, is_strict=is_strict)
         body = msgspec.json.decode(raw, type=shape)
         _add_declared(body, theirs)
         return Decoded(body, len(raw), ignored)
@@ -198,7 +206,8 @@ def decode_body(
     except msgspec.DecodeError as error:
         repaired = without_lone_surrogates(raw)
         if repaired != raw:
-            return decode_body(repaired, shape, is_strict=is_strict, declared=declared)
+            options: dict[str, Any] = {"declared": declared, "unread": unread}
+            return decode_body(repaired, shape, is_strict=is_strict, **options)
         raise RequestError(
             f"the request's body is not valid JSON: {error}", "NaN and Infinity are not JSON"
         ) from error
@@ -238,7 +247,7 @@ def without_lone_surrogates(raw: bytes) -> bytes:
 
 def _add_declared(body: GenerationBody, fields: Mapping[str, msgspec.Raw]) -> None:
     """Put the parameters of components with those that came in `vllm_xargs`."""
-    values = {name: msgspec.json.decode(raw) for name, raw in fields.items()}
+    values = {name: _value(name, raw) for name, raw in fields.items()}
     given = {name: value for name, value in values.items() if value is not None}
     if not given:
         return
@@ -250,13 +259,33 @@ def _add_declared(body: GenerationBody, fields: Mapping[str, msgspec.Raw]) -> No
     body.vllm_xargs = others | given
 
 
+def _value(name: str, raw: msgspec.Raw) -> Any:
+    """Return what a field of any type holds. Raises RequestError for a number out of range."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("`$", f"`$.{name}", 1)
+        raise RequestError(f"{name}: {text}", param=name) from error
+
+
 def _check_names(
-    fields: Mapping[str, msgspec.Raw], known: set[str], *, is_strict: bool
+    fields: Mapping[str, msgspec.Raw],
+    known: set[str],
+    unread: Mapping[str, str],
+    *,
+    is_strict: bool,
 ) -> list[str]:
     """Return the names that are ignored. Raises for those that are refused."""
     given = {name: raw for name, raw in fields.items() if bytes(raw) != b"null"}
+    idle = [name for name in unread if name in given and _value(name, given[name]) != 0]
+    if idle and is_strict:
+        raise RequestError(
+            f"{idle[0]} changes nothing here: {unread[idle[0]]}",
+            "this server refuses fields without effect (strict-fields)",
+            param=idle[0],
+        )
     for name, raw in given.items():
-        if name in UNSUPPORTED and msgspec.json.decode(raw) not in UNSUPPORTED[name]:
+        if name in UNSUPPORTED and _value(name, raw) not in UNSUPPORTED[name]:
             raise RequestError(f"{name} is not supported by this server", param=name)
     unknown = [n for n in given if n not in known | WITHOUT_EFFECT and n not in UNSUPPORTED]
     if unknown and is_strict:
@@ -266,10 +295,11 @@ def _check_names(
             "this server refuses fields that it does not know (strict-fields)",
             param=unknown[0][:80],
         )
-    ignored = [*unknown, *(name for name in given if name in WITHOUT_EFFECT)]
+    ignored = [*unknown, *idle, *(name for name in given if name in WITHOUT_EFFECT)]
     if ignored:
         named = [f"{name!r:.80}" for name in ignored[:_MAX_NAMED_FIELDS]]
         hints = [_suggestion(name, known) for name in unknown[:_MAX_NAMED_FIELDS]]
+        hints += [f"{name}: {unread[name]}" for name in idle]
         _logger.warning("ignored fields: %s", "; ".join(filter(None, (", ".join(named), *hints))))
     return ignored
 

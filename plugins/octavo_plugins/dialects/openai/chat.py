@@ -16,8 +16,9 @@ from msgspec import UNSET
 from octavo.errors import RequestError
 from octavo.frontend.preprocess import Call
 from octavo.sampling_params import RequestOutputKind
-from octavo.serving.generation import in_thread_if_long, start_generation
+from octavo.serving.generation import in_thread_if_long, refuse_hopeless, start_generation
 from octavo.serving.streaming import EventStream, event
+from octavo.text.chat_template import OversizedChatError, words_of
 from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.bodies import ChatBody
 from octavo_plugins.dialects.openai.calls import Identities, UsageCounter
@@ -94,15 +95,20 @@ class ChatApi:
 
 def _render(body: ChatBody, model: ServedModel) -> str:
     is_continued = bool(body.continue_final_message)
-    return model.chat.render(
-        body.messages,
-        add_generation_prompt=not is_continued
-        if body.add_generation_prompt is None
-        else body.add_generation_prompt,
-        continue_final_message=is_continued,
-        documents=body.documents,
-        template_kwargs=body.chat_template_kwargs,
-    )
+    try:
+        return model.chat.render(
+            body.messages,
+            add_generation_prompt=not is_continued
+            if body.add_generation_prompt is None
+            else body.add_generation_prompt,
+            continue_final_message=is_continued,
+            documents=body.documents,
+            template_kwargs=body.chat_template_kwargs,
+        )
+    except OversizedChatError:
+        # where the messages alone could never fit, that is what clients must hear
+        refuse_hopeless(words_of(body.messages), model.tokenizer, model.max_model_len)
+        raise
 
 
 class ChatAnswerWriter:

@@ -6,6 +6,7 @@ Knows requests, events and replies. Does not know the shapes of any endpoint.
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from octavo.serving.generation import in_thread_if_long
@@ -42,10 +43,13 @@ async def read_body(
 ) -> Decoded[T]:
     """Return a request's body. Raises RequestError naming the field at fault."""
     raw = await request.body()
-    is_strict, declared = context.settings.strict_fields, context.declared_params
-    return await in_thread_if_long(
-        len(raw), lambda: decode_body(raw, shape, is_strict=is_strict, declared=declared)
+    decode = partial(
+        decode_body,
+        is_strict=context.settings.strict_fields,
+        declared=context.declared_params,
+        unread=context.unread_fields,
     )
+    return await in_thread_if_long(len(raw), lambda: decode(raw, shape))
 
 
 async def reply(
