@@ -9,11 +9,12 @@ Knows messages. Does not know processes, or how a rank works.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from octavo.engine.plan import StepPlan, StepResult
+from octavo.engine.plan import RowSpec, RowStart, StepPlan, StepResult
 from octavo.interfaces.adapter import AdapterSpec
 from octavo.interfaces.executor import ExecutorFacts
 from octavo.interfaces.grammar import GrammarSpec
@@ -22,8 +23,6 @@ from octavo.serving.protocol import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from octavo.engine.plan import RowStart
 
 
 class Load(msgspec.Struct, tag="load"):
@@ -42,10 +41,26 @@ class Rehearse(msgspec.Struct, tag="rehearse"):
     context: int
 
 
+class Start(msgspec.Struct, array_like=True, frozen=True):
+    """A `RowStart`. `spec` is an index into the message; `seed` and `choice` are its own."""
+
+    row: int
+    request_id: str
+    token_ids: list[int]
+    spec: int
+    seed: int
+    choice: int
+
+
 class Run(msgspec.Struct, tag="run"):
-    """Run a step."""
+    """Run a step. The plan's starts are beside it, as sequences of one request share their specs.
+
+    Parameters may be large: each goes over once.
+    """
 
     plan: StepPlan
+    starts: list[Start] = msgspec.field(default_factory=list)
+    specs: list[RowSpec] = msgspec.field(default_factory=list)
 
 
 class Prepare(msgspec.Struct, tag="prepare"):
@@ -123,10 +138,24 @@ def encode(message: ToRank | FromRank) -> bytes:
     return frame(_encoder.encode(message))
 
 
-def why_not(start: RowStart) -> str | None:
+def plan_of(message: Run) -> StepPlan:
+    """Return the plan with its starts; what was shared before is shared again."""
+    starts = [
+        RowStart(
+            one.row,
+            one.request_id,
+            one.token_ids,
+            replace(message.specs[one.spec], seed=one.seed, choice=one.choice),
+        )
+        for one in message.starts
+    ]
+    return replace(message.plan, starts=starts)
+
+
+def why_not(spec: RowSpec) -> str | None:
     """Return why a request cannot be sent to another process; None when it can."""
     try:
-        _encoder.encode(start)
+        _encoder.encode(spec)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return f"a value of this request cannot be sent to the ranks: {error}"
     return None

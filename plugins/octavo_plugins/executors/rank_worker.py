@@ -50,8 +50,8 @@ class Rank:
         """Carry messages out until the process ends. Raises what a step raises."""
         while True:
             match self._channel.messages.get():
-                case wire.Run(plan):
-                    self._step(plan)
+                case wire.Run() as message:
+                    self._step(wire.plan_of(message))
                 case wire.Rehearse(num_tokens, context):
                     self._runner.run_dummy(num_tokens, context)
                     self._channel.send(wire.Rehearsed())

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.config.resolved import ResolvedConfig
-    from octavo.engine.plan import RowStart, StepPlan, StepResult
+    from octavo.engine.plan import StepPlan, StepResult
     from octavo.interfaces.executor import Resource
 
 #: what a rank has no use for, and need not be able to import
@@ -79,8 +79,7 @@ class RanksExecutor(Executor):
         """Send the plan to all ranks, and return at once."""
         for row in (*plan.ends, *plan.pauses):
             self._refused.pop(row, None)
-        if plan.starts:
-            plan = replace(plan, starts=[self._sendable(start) for start in plan.starts])
+        message = self._message(plan)
         failed = {}
         if self._refused:
             failed = {
@@ -88,22 +87,28 @@ class RanksExecutor(Executor):
                 for index, advance in enumerate(plan.advances)
                 if advance.row in self._refused
             }
-        return RanksHandle(self._running().call_all(wire.Run(plan)), failed)
+        return RanksHandle(self._running().call_all(message), failed)
 
-    def _sendable(self, start: RowStart) -> RowStart:
-        """Return what the ranks are to know of a request, and note why it must fail, if it must.
-
-        A request that cannot be sent as it is has a row all the same: an empty one of its length.
-        """
-        # what the front end alone reads, and may hold any text
-        params = replace(start.spec.params, stop=None, structured_outputs=None)
-        sendable = replace(start, spec=replace(start.spec, params=params))
-        why = _NO_PROCESSORS if params.logits_processors else wire.why_not(sendable)
-        if why is None:
-            return sendable
-        self._refused[start.row] = why
-        bare = RowSpec(SamplingParams(), 0, 0, start.spec.num_prompt_tokens)
-        return replace(start, spec=bare)
+    def _message(self, plan: StepPlan) -> wire.Run:
+        """Return what the ranks are told of a step, and note which requests must fail in it."""
+        if not plan.starts:
+            return wire.Run(plan)
+        message = wire.Run(replace(plan, starts=[]))
+        numbers: dict[tuple[int, ...], int] = {}
+        reasons: list[str | None] = []
+        for start in plan.starts:
+            spec = start.spec
+            number = numbers.setdefault(_identity(spec), len(message.specs))
+            if number == len(message.specs):
+                sendable, why = _sendable(spec)
+                message.specs.append(sendable)
+                reasons.append(why)
+            reason = reasons[number]
+            if reason is not None:
+                self._refused[start.row] = reason
+            row, name, token_ids = start.row, start.request_id, start.token_ids
+            message.starts.append(wire.Start(row, name, token_ids, number, spec.seed, spec.choice))
+        return message
 
     def prepare(self, resource: Resource) -> Future[str]:
         """Have every rank make a grammar or an adapter ready."""
@@ -124,6 +129,26 @@ class RanksExecutor(Executor):
         if self._group is not None:
             self._group.close()
             self._group = None
+
+
+def _identity(spec: RowSpec) -> tuple[int, ...]:
+    """Return what is equal for the sequences of one request, which share the objects."""
+    shared = spec.params, spec.eos_token_ids, spec.bad_words_ids, spec.grammar, spec.adapters
+    return spec.num_prompt_tokens, *map(id, shared)
+
+
+def _sendable(spec: RowSpec) -> tuple[RowSpec, str | None]:
+    """Return what the ranks are to know of a request, and why it must fail, if it must.
+
+    A request that cannot be sent as it is has a row all the same: an empty one of its length.
+    """
+    # what the front end alone reads, and may hold any text
+    params = replace(spec.params, stop=None, structured_outputs=None)
+    sendable = replace(spec, params=params)
+    why = _NO_PROCESSORS if params.logits_processors else wire.why_not(sendable)
+    if why is None:
+        return sendable, None
+    return RowSpec(SamplingParams(), 0, 0, spec.num_prompt_tokens), why
 
 
 class RanksHandle:

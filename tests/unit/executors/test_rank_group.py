@@ -156,3 +156,34 @@ def test_what_cannot_be_sent_is_the_error_of_its_request(make_executor):
         else:
             assert result.token_ids == [()]
             assert text in result.errors[0].text
+
+
+def test_what_sequences_of_a_request_share_goes_over_once(make_executor):
+    """Biases of many tokens, for many sequences: the message grows with the requests alone."""
+    shared = SamplingParams(logit_bias=dict.fromkeys(range(2000), 1.0))
+    other = SamplingParams(min_p=0.5)
+    bad_words = ((1, 2),)
+
+    def plan_of(num_seqs):
+        specs = [RowSpec(shared, 10 + i, i, 1, (), bad_words) for i in range(num_seqs)]
+        starts = [
+            RowStart(row, f"r{row}", [row], spec)
+            for row, spec in enumerate([*specs, RowSpec(other, 3, 0, 1)])
+        ]
+        return StepPlan(1, starts=starts)
+
+    executor = make_executor()
+    one, many = (executor._message(plan_of(n)) for n in (1, 64))
+    assert len(wire.encode(many)) < len(wire.encode(one)) + 64 * 40
+    read = wire.plan_of(wire.decode_to_rank(wire.encode(many)[4:]))
+    assert read == plan_of(64)
+    assert len({id(start.spec.params) for start in read.starts}) == 2
+
+
+def test_all_sequences_of_a_request_that_cannot_be_sent_fail(make_executor):
+    params = SamplingParams(extra_args={"x": object()})
+    starts = [RowStart(row, f"r{row}", [1], RowSpec(params, row, row, 1)) for row in (0, 1)]
+    advances = [RowAdvance(row, 0, 1, [[1]], is_sampling=True) for row in (0, 1)]
+    result = make_executor().submit(StepPlan(1, starts=starts, advances=advances)).result()
+    assert result.token_ids == [(), ()]
+    assert sorted(result.errors) == [0, 1]
