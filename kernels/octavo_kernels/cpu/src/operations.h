@@ -108,4 +108,44 @@ struct Embedding {
 };
 void embedding(const Embedding&, Worker&);
 
+// ---------------------------------------------------------------- kv_cache.cpp, attention.cpp
+
+// Stores k and v of a step's tokens at slots[i] = block * block_size + offset, distinct.
+// pages: [blocks][kv_heads] pages of `octavo_page_bytes` bytes, 64-byte aligned.
+struct WriteKv {
+  uint8_t* pages;
+  const float* k;
+  const float* v;
+  const int64_t* slots;
+  const int64_t* tokens;
+  int64_t k_stride, k_head_stride;  // between tokens, and between a token's heads
+  int64_t v_stride, v_head_stride;
+  int64_t kv_heads, head_dim;
+  int64_t block_size, format;
+};
+void write_kv(const WriteKv&, Worker&);
+
+// Attends with the tokens query_start[i] .. query_start[i + 1] of each sequence i, the last of
+// which stands at seq_lens[i] - 1. Reads what these see, and nothing else.
+// block_tables: [sequences][table_stride]. Shared memory: 4 * parts_floats bytes.
+struct Attention {
+  float* out;
+  const float* q;
+  const uint8_t* pages;
+  const int64_t* sequences;
+  const int64_t* query_start;
+  const int64_t* seq_lens;
+  const int32_t* block_tables;
+  int64_t out_stride, out_head_stride;
+  int64_t q_stride, q_head_stride;
+  int64_t table_stride;
+  int64_t heads, kv_heads, head_dim;
+  int64_t block_size, format;
+  int64_t window;        // positions seen, the own one included
+  int64_t parts_floats;  // room for parts of tiles that several threads share
+  float scale;
+  float softcap;  // 0: none
+};
+void attention(const Attention&, Worker&);
+
 }  // namespace octavo

@@ -89,6 +89,14 @@ inline Floats load_bytes(const uint8_t* p) {
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
+// The low and the high four bits of LANES bytes.
+inline void load_nibbles(const uint8_t* p, Floats& low, Floats& high) {
+  const __m256i bytes =
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  low = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(15)));
+  high = _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4));
+}
+
 // Four bytes for each lane.
 struct Bytes {
   __m256i v;
@@ -114,6 +122,9 @@ inline Ints operator+(Ints a, Ints b) { return _mm256_add_epi32(a.v, b.v); }
 inline Ints operator-(Ints a, Ints b) { return _mm256_sub_epi32(a.v, b.v); }
 inline Ints shift_left(Ints a, int bits) { return _mm256_slli_epi32(a.v, bits); }
 inline Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a.v); }
+// the bits of numbers, and back
+inline Ints bits_of(Floats a) { return _mm256_castps_si256(a.v); }
+inline Floats from_bits(Ints a) { return _mm256_castsi256_ps(a.v); }
 // to the nearest, ties to even
 inline Ints to_ints(Floats a) { return _mm256_cvtps_epi32(a.v); }
 inline int32_t sum(Ints a) {

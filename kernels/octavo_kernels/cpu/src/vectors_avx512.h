@@ -72,6 +72,14 @@ inline Floats load_bytes(const uint8_t* p) {
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
+// The low and the high four bits of LANES bytes.
+inline void load_nibbles(const uint8_t* p, Floats& low, Floats& high) {
+  const __m512i bytes =
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  low = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)));
+  high = _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes, 4));
+}
+
 // Four bytes for each lane.
 struct Bytes {
   __m512i v;
@@ -95,6 +103,9 @@ inline Ints operator+(Ints a, Ints b) { return _mm512_add_epi32(a.v, b.v); }
 inline Ints operator-(Ints a, Ints b) { return _mm512_sub_epi32(a.v, b.v); }
 inline Ints shift_left(Ints a, int bits) { return _mm512_slli_epi32(a.v, bits); }
 inline Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a.v); }
+// the bits of numbers, and back
+inline Ints bits_of(Floats a) { return _mm512_castps_si512(a.v); }
+inline Floats from_bits(Ints a) { return _mm512_castsi512_ps(a.v); }
 // to the nearest, ties to even
 inline Ints to_ints(Floats a) { return _mm512_cvtps_epi32(a.v); }
 inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }
