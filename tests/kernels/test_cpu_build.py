@@ -45,7 +45,7 @@ def sources(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "exports.map").write_text("{ global: octavo_*; local: *; };")
     (folder / "small.cpp").write_text(
-        '#include <omp.h>\n#include "number.h"\n'
+        '#include "number.h"\nextern "C" int omp_in_parallel();\n'
         'extern "C" int octavo_number() { return omp_in_parallel() + NUMBER; }\n'
     )
     (folder / "number.h").write_text("#define NUMBER 41\n")

@@ -25,7 +25,6 @@ _VERSION_TIMEOUT_S: Final = 30
 _FLAGS: Final = (
     "-std=c++17",
     "-fPIC",
-    "-fopenmp",
     "-fno-math-errno",
     "-ffp-contract=off",
     "-fno-semantic-interposition",
@@ -33,7 +32,8 @@ _FLAGS: Final = (
     "-Wfatal-errors",  # a CPU that vectors.h refuses is known at once
     "-Wextra",
     "-Werror=return-type",
-    # gcc's own headers of vector instructions set it off
+    # gcc's own headers of vector instructions set them off
+    "-Wno-uninitialized",
     "-Wno-maybe-uninitialized",
 )
 _SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -161,7 +161,7 @@ def openmp_runtime() -> Path | None:
 
 
 def openmp_link_flags(runtime: Path | None) -> tuple[str, ...]:
-    """Return the flags that link a runtime from where it is."""
+    """Return the flags that link a runtime from where it is, or the compiler's own for None."""
     if runtime is None:
         return ("-fopenmp",)
     return (str(runtime), f"-Wl,-rpath,{runtime.parent}")

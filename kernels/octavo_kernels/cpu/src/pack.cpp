@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "linear_exact.h"
+#include "parallel.h"
 
 namespace octavo {
 
@@ -253,8 +254,10 @@ extern "C" int64_t octavo_pack(int64_t format, const uint8_t* data, int64_t row_
   const Source source{data, row_bytes, rows, columns};
   std::atomic<bool> is_finite{true};
   const int64_t panels = (rows + LANES - 1) / LANES;
-#pragma omp parallel for num_threads(int(num_threads)) schedule(dynamic, 4)
-  for (int64_t panel = 0; panel < panels; panel++)
-    if (!PACKS[format](source, panel, out + panel * panel_bytes)) is_finite = false;
+  std::atomic<int64_t> next{0};
+  on_team(num_threads, [&] {
+    for (int64_t panel = next++; panel < panels; panel = next++)
+      if (!PACKS[format](source, panel, out + panel * panel_bytes)) is_finite = false;
+  });
   return is_finite ? 1 : 0;
 }

@@ -1,12 +1,11 @@
 // Runs lists of calls on a team of threads: what Python sees of this library.
 //
 // Knows the operations by name. Does not know what a list means.
-#include <omp.h>
-
 #include <cstring>
 
 #include "call.h"
 #include "operations.h"
+#include "parallel.h"
 #include "vectors.h"
 
 namespace octavo {
@@ -50,10 +49,9 @@ extern "C" void octavo_run(const Call* calls, int64_t num_calls, int64_t num_thr
   static thread_local Phases phases;
   Phases& run = phases;
   run.reset(num_calls * MAX_PHASES);
-#pragma omp parallel num_threads(int(num_threads))
-  {
+  on_team(num_threads, [&] {
     Worker worker(run, omp_get_num_threads(), shared);
     for (int64_t i = 0; i < num_calls; i++)
       OPERATIONS[calls[i].operation].run(calls[i].arguments, worker);
-  }
+  });
 }
