@@ -26,6 +26,7 @@ SCALE_OFFSETS = {
     "Q4_K": (0, 2),
     "Q5_K": (0, 2),
     "Q6_K": (208,),
+    "IQ4_NL": (0,),
 }
 EDGE_SCALES = (0.0, -0.0, 1.0, 65504.0, -65504.0, 6e-8, float("inf"), float("nan"))
 

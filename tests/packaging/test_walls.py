@@ -65,8 +65,8 @@ WRAPPED = {
     "transformers": {"tokenizers", "architectures"},
 }
 
-#: folders of the stock plugins that every kind may use: readers of file formats, no policy
-SHARED = {"formats"}
+#: folders of the stock plugins that every kind may use: readers of formats, calls of kernels
+SHARED = {"formats", "native"}
 
 
 def violations(module: Module, one: Import) -> str | None:

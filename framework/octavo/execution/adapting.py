@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any, Self
 from octavo.execution.recording import Record, RecordingOps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from torch import Tensor
 
+    from octavo.interfaces.attention import Attention
     from octavo.interfaces.ops import AdapterBatch, AdapterParts, Count, OpSet
 
 
 class _Direct(Record):
     """Keeps no calls."""
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
-        """Call the function."""
-        function(*args)
+    def run(self, owner: OpSet | Attention, operation: str, *args: Any) -> None:
+        """Make the call."""
+        getattr(owner, operation)(*args)
 
 
 class AdaptingOps(RecordingOps):

@@ -2,7 +2,8 @@
 
 Operations take their buffers, tables and counts by reference, so the list that one step made
 serves any later step that fits the same buffers: other counts, lengths, block tables and rows
-are simply read where they always were. Replaying skips all Python between the calls.
+are simply read where they always were. Replaying skips all Python between the calls; of those
+that are a library's own, it joins as many as follow one another.
 
 Knows callables and their arguments. Does not know what any operation computes, nor which
 architecture is recorded. What returns a value (packing, tables, sampling) cannot be replayed and
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from octavo.interfaces.attention import Attention
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from octavo.interfaces.architecture import Architecture
     from octavo.interfaces.attention import AttentionBatch, AttentionSpec, CacheSpec, StateCache
+    from octavo.interfaces.native import NativeCall
     from octavo.interfaces.ops import AdapterBatch, AdapterPart, AdapterParts, Count
     from octavo.interfaces.sampler import (
         LogprobInputs,
@@ -36,21 +39,60 @@ if TYPE_CHECKING:
     from octavo.interfaces.weights import WeightBlocks
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One operation of an op set or an attention, with its arguments."""
+
+    owner: OpSet | Attention
+    operation: str
+    args: tuple[Any, ...]
+
+    def bound(self) -> Callable[[], None]:
+        """Return a function that makes it."""
+        return partial(getattr(self.owner, self.operation), *self.args)
+
+    def as_native(self) -> NativeCall | None:
+        """Return it as a call that others may join, if it is one."""
+        return self.owner.native_call(self.operation, self.args)
+
+
 @dataclass(slots=True)
 class Record:
     """The calls of a step, in order."""
 
-    calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
+    _replayed: list[Callable[[], None]] = field(default_factory=list)
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
-        """Call the function now, and remember the call."""
-        function(*args)
-        self.calls.append((function, args))
+    def run(self, owner: OpSet | Attention, operation: str, *args: Any) -> None:
+        """Make a call now, and remember it."""
+        call = RecordedCall(owner, operation, args)
+        call.bound()()
+        self.calls.append(call)
 
     def replay(self) -> None:
         """Make all calls again, with what their arguments hold by now."""
-        for function, args in self.calls:
-            function(*args)
+        if not self._replayed:
+            self._replayed = joined(self.calls)
+        for call in self._replayed:
+            call()
+
+
+def joined(calls: Sequence[RecordedCall]) -> list[Callable[[], None]]:
+    """Return what makes the calls, with all native ones joined that follow one another."""
+    result: list[Callable[[], None]] = []
+    run: list[NativeCall] = []
+    for call in calls:
+        native = call.as_native()
+        if run and (native is None or not run[0].can_join(native)):
+            result.append(run[0].join(run[1:]))
+            run = []
+        if native is None:
+            result.append(call.bound())
+        else:
+            run.append(native)
+    if run:
+        result.append(run[0].join(run[1:]))
+    return result
 
 
 @contextmanager
@@ -93,63 +135,67 @@ class RecordingOps(OpSet):
 
     def embedding(self, out: Tensor, ids: Tensor, weight: Any, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.embedding, out, ids, weight, rows)
+        self.record.run(self.inner, "embedding", out, ids, weight, rows)
 
     def rms_norm(self, out: Tensor, x: Tensor, weight: Tensor, eps: float, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.rms_norm, out, x, weight, eps, rows)
+        self.record.run(self.inner, "rms_norm", out, x, weight, eps, rows)
 
     def add_rms_norm(  # noqa: PLR0917 - the interface's
         self, out: Tensor, residual: Tensor, delta: Tensor, weight: Tensor, eps: float, rows: Count
     ) -> None:
         """Recorded."""
-        self.record.run(self.inner.add_rms_norm, out, residual, delta, weight, eps, rows)
+        self.record.run(self.inner, "add_rms_norm", out, residual, delta, weight, eps, rows)
 
     def linear(self, out: Tensor, x: Tensor, weight: Any, bias: Tensor | None, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.linear, out, x, weight, bias, rows)
+        self.record.run(self.inner, "linear", out, x, weight, bias, rows)
 
     def rotary(self, q: Tensor, k: Tensor, positions: Tensor, table: Any, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.rotary, q, k, positions, table, rows)
+        self.record.run(self.inner, "rotary", q, k, positions, table, rows)
 
     def silu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.silu_mul, out, gate_up, rows)
+        self.record.run(self.inner, "silu_mul", out, gate_up, rows)
 
     def gelu_mul(self, out: Tensor, gate_up: Tensor, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.gelu_mul, out, gate_up, rows)
+        self.record.run(self.inner, "gelu_mul", out, gate_up, rows)
 
     def scale(self, x: Tensor, factor: float, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.scale, x, factor, rows)
+        self.record.run(self.inner, "scale", x, factor, rows)
 
     def soft_cap(self, x: Tensor, cap: float, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.soft_cap, x, cap, rows)
+        self.record.run(self.inner, "soft_cap", x, cap, rows)
 
     def linear_attention(  # noqa: PLR0917 - the interface's
         self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, cache: StateCache
     ) -> None:
         """Recorded."""
-        self.record.run(self.inner.linear_attention, out, q, k, v, decay, cache)
+        self.record.run(self.inner, "linear_attention", out, q, k, v, decay, cache)
 
     def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
         """Recorded."""
-        self.record.run(self.inner.adapt, out, x, parts, batch)
+        self.record.run(self.inner, "adapt", out, x, parts, batch)
 
     def all_reduce(self, x: Tensor, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.all_reduce, x, rows)
+        self.record.run(self.inner, "all_reduce", x, rows)
 
     def all_gather(self, out: Tensor, x: Tensor, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.all_gather, out, x, rows)
+        self.record.run(self.inner, "all_gather", out, x, rows)
 
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
         """Recorded."""
-        self.record.run(self.inner.gather_rows, out, x, index, rows)
+        self.record.run(self.inner, "gather_rows", out, x, index, rows)
+
+    def native_call(self, operation: str, args: tuple[Any, ...]) -> NativeCall | None:
+        """Handed through."""
+        return self.inner.native_call(operation, args)
 
     def pack_linear(self, blocks: Sequence[WeightBlocks]) -> Any:
         """Handed through."""
@@ -200,17 +246,21 @@ class RecordingAttention(Attention):
 
     def prepare(self, batch: AttentionBatch) -> None:
         """Recorded: what it leaves in `batch.prepared` must be read from there when replayed."""
-        self.record.run(self.inner.prepare, batch)
+        self.record.run(self.inner, "prepare", batch)
 
     def write(self, cache: Any, k: Tensor, v: Tensor, batch: AttentionBatch) -> None:
         """Recorded."""
-        self.record.run(self.inner.write, cache, k, v, batch)
+        self.record.run(self.inner, "write", cache, k, v, batch)
 
     def forward(
         self, out: Tensor, q: Tensor, cache: Any, spec: AttentionSpec, batch: AttentionBatch
     ) -> None:
         """Recorded."""
-        self.record.run(self.inner.forward, out, q, cache, spec, batch)
+        self.record.run(self.inner, "forward", out, q, cache, spec, batch)
+
+    def native_call(self, operation: str, args: tuple[Any, ...]) -> NativeCall | None:
+        """Handed through."""
+        return self.inner.native_call(operation, args)
 
     def bytes_per_block(self, spec: CacheSpec, block_size: int) -> int:
         """Handed through."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from octavo.interfaces.native import NativeCall
     from octavo.interfaces.ops import Count
 
 
@@ -105,6 +106,14 @@ class Attention(ABC):
 
     def __init__(self, options: Any = None) -> None:
         self.options = options
+
+    def native_call(self, operation: str, args: tuple[Any, ...]) -> NativeCall | None:
+        """Return an operation as a call that others may join; None where it is Python's to make.
+
+        `operation` is `prepare`, `write` or `forward`.
+        """
+        del operation, args
+        return None
 
     @abstractmethod
     def bytes_per_block(self, spec: CacheSpec, block_size: int) -> int:

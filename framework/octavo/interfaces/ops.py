@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.attention import StateCache
+    from octavo.interfaces.native import NativeCall
     from octavo.interfaces.sampler import (
         LogprobInputs,
         LogprobOutputs,
@@ -241,6 +242,14 @@ class OpSet(ABC):
         parts = x.new_empty(self.collective.size, n, x.shape[1])
         self.collective.all_gather(parts, x[:n].contiguous())
         out[:n].view(n, self.collective.size, -1).copy_(parts.transpose(0, 1))
+
+    def native_call(self, operation: str, args: tuple[Any, ...]) -> NativeCall | None:
+        """Return an operation as a call that others may join; None where it is Python's to make.
+
+        `operation` is the name of a method of this class that writes into buffers.
+        """
+        del operation, args
+        return None
 
     def unsupported(self, operation: str) -> UnsupportedError:
         """Return the error for an operation that this op set does not have."""

@@ -60,6 +60,7 @@ BLOCK_TYPES: Final[Mapping[str, BlockType]] = MappingProxyType(
             BlockType("Q4_K", 256, 144),
             BlockType("Q5_K", 256, 176),
             BlockType("Q6_K", 256, 210),
+            BlockType("IQ4_NL", 32, 18),
         )
     }
 )

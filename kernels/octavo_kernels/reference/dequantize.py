@@ -187,6 +187,16 @@ def _decode_q6_k(blocks: Tensor, out: Tensor) -> None:
     out.view(-1, 16, 16).mul_(scale[:, :, None])
 
 
+def _decode_iq4_nl(blocks: Tensor, out: Tensor) -> None:
+    _nibbles_16(blocks[:, 2:], out)
+    values = torch.tensor(_IQ4_VALUES, dtype=torch.float32, device=blocks.device)
+    torch.take(values, out.long(), out=out)
+    out.mul_(_half(blocks, 0))
+
+
+# What the codes of IQ4_NL stand for: ggml's `kvalues_iq4nl`.
+_IQ4_VALUES: Final = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
 _FLOATS: Final[Mapping[str, torch.dtype]] = MappingProxyType(
     {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 )
@@ -201,5 +211,6 @@ _LAYOUTS: Final[Mapping[str, _Layout]] = MappingProxyType(
         "Q4_K": _Layout(256, 144, _decode_q4_k),
         "Q5_K": _Layout(256, 176, _decode_q5_k),
         "Q6_K": _Layout(256, 210, _decode_q6_k),
+        "IQ4_NL": _Layout(32, 18, _decode_iq4_nl),
     }
 )

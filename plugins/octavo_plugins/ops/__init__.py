@@ -17,11 +17,17 @@ class Plugin(OctavoSpecs):
     """Declares the stock op sets."""
 
     def octavo_ops(self) -> Iterator[Component[OpSet]]:
-        """Yield torch, triton."""
+        """Yield torch, cpu, triton."""
         yield Component(
             name="torch",
             target="octavo_plugins.ops.torch_ops:TorchOps",
             summary="plain torch, on any machine: the reference",
+        )
+        yield Component(
+            name="cpu",
+            target="octavo_plugins.ops.cpu_ops:CpuOps",
+            options="octavo_plugins.ops.cpu_options:CpuOpsOptions",
+            summary="C++ kernels over quantised weights, compiled at first use",
         )
         yield Component(
             name="triton",

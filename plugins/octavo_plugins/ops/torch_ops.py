@@ -151,7 +151,7 @@ class TorchOps(OpSet):
         """Rotate q [cap, heads, d] and k [cap, kv_heads, d] in place."""
         n = rows.value
         cos_sin = table.at(positions[:n])
-        both = _joined(q, k)
+        both = joined_heads(q, k)
         if both is not None:
             rotate(both[:n], cos_sin)
             return
@@ -246,7 +246,7 @@ def _decode(blocks: WeightBlocks) -> Tensor:
     return dequantize(blocks.block_type, torch.from_numpy(data), blocks.columns)
 
 
-def _joined(q: Tensor, k: Tensor) -> Tensor | None:
+def joined_heads(q: Tensor, k: Tensor) -> Tensor | None:
     """Return q and k as one tensor [cap, heads + kv_heads, d] where they lie side by side."""
     is_adjacent = (
         k.data_ptr() - q.data_ptr() == q.shape[1] * q.stride(1) * q.element_size()

@@ -12,7 +12,13 @@ import torch
 import tiny_models
 from families import load_model
 from hand_runner import HandRunner
-from octavo.execution.recording import Record, RecordingAttention, RecordingOps, recording
+from octavo.execution.recording import (
+    Record,
+    RecordedCall,
+    RecordingAttention,
+    RecordingOps,
+    recording,
+)
 from octavo.interfaces.attention import Attention
 from octavo.interfaces.ops import OpSet
 from octavo_plugins.attention.torch_attention import TorchAttention
@@ -94,7 +100,7 @@ def test_ops_that_write_are_recorded_and_ops_that_return_are_handed_through(name
     check_method(RecordingOps, OpSet, name)
 
 
-@pytest.mark.parametrize("name", sorted(Attention.__abstractmethods__))
+@pytest.mark.parametrize("name", sorted({*Attention.__abstractmethods__, "native_call"}))
 def test_attention_that_writes_is_recorded_and_the_rest_handed_through(name):
     check_method(RecordingAttention, Attention, name)
 
@@ -109,7 +115,7 @@ def check_method(recorder: type, kind: type, name: str) -> None:
     result = method(*args)
     getattr(inner, name).assert_called_once_with(*args)
     if signature.return_annotation == "None":
-        assert record.calls == [(getattr(inner, name), tuple(args))]
+        assert record.calls == [RecordedCall(inner, name, tuple(args))]
     else:
         assert result is getattr(inner, name).return_value
         assert record.calls == []

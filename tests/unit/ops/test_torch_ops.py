@@ -131,7 +131,7 @@ def test_o4_an_unknown_block_type_is_refused_by_name(ops):
     assert str(caught.value).startswith(
         "the torch op set cannot multiply weights of block type 'IQ9'\n"
         "  tensor: model.w (a.gguf)\n"
-        "  block types it takes: BF16, F16, F32, Q4_0,"
+        "  block types it takes: BF16, F16, F32, IQ4_NL, Q4_0,"
     )
 
 

@@ -1,0 +1,80 @@
+"""Weights as the CPU kernels multiply them: packed from a file's blocks, once.
+
+Knows blocks and the kernels' packing. Does not know operations or models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from octavo.errors import ModelLoadError, UnsupportedError
+from octavo_kernels.cpu.packing import FORMATS, Blocks, PackedMatrix, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from octavo.interfaces.weights import WeightBlocks
+    from octavo_kernels.cpu.library import Library
+
+BLOCK_TYPES: Final = FORMATS
+_FLOATS: Final = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPart:
+    """The outputs from `first` on: rows of one block type."""
+
+    matrix: PackedMatrix
+    first: int
+    is_float: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLinear:
+    """A weight [out, in] in as many parts as it takes: one where all rows are of one type."""
+
+    parts: tuple[PackedPart, ...]
+
+
+def pack_blocks(library: Library, blocks: Sequence[WeightBlocks]) -> PackedLinear:
+    """Pack weights [out_i, in], joined along `out`.
+
+    Raises UnsupportedError for a block type that has no kernel, and ModelLoadError for weights
+    that are NaN or infinite; both name the tensor.
+    """
+    parts: list[PackedPart] = []
+    first = 0
+    for group in _alike(blocks, library.lanes):
+        names = ", ".join(one.name for one in group)
+        if group[0].block_type not in BLOCK_TYPES:
+            raise UnsupportedError(
+                f"the cpu op set cannot multiply weights of block type '{group[0].block_type}'",
+                f"tensor: {names} ({group[0].source})",
+                f"block types it takes: {', '.join(BLOCK_TYPES)}",
+            )
+        sources = [Blocks(one.block_type, one.data, one.columns) for one in group]
+        matrix = pack(library, sources, torch.get_num_threads())
+        if matrix is None:
+            raise ModelLoadError(
+                f"the tensor {names} holds weights that are NaN or infinite",
+                f"file: {group[0].source}",
+                "the file is damaged, or was made from a model that is",
+            )
+        parts.append(PackedPart(matrix, first, group[0].block_type in _FLOATS))
+        first += matrix.rows
+    return PackedLinear(tuple(parts))
+
+
+def _alike(blocks: Sequence[WeightBlocks], lanes: int) -> list[list[WeightBlocks]]:
+    """Return blocks in runs that one matrix can hold: of one type, in whole panels of rows."""
+    groups: list[list[WeightBlocks]] = []
+    for one in blocks:
+        last = groups[-1] if groups else None
+        if last and last[-1].block_type == one.block_type and last[-1].num_rows % lanes == 0:
+            last.append(one)
+        else:
+            groups.append([one])
+    return groups
