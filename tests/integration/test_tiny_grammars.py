@@ -6,6 +6,7 @@ The weights are random, so that nothing but the grammar keeps a text in its form
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -248,6 +249,26 @@ def test_what_leaves_a_form_no_token_fails_alone(folder, expected):
 
     assert "no token may be drawn" in outputs[0].outputs[0].error
     assert_same(outputs[1:], expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (math.nan, "the logits hold NaN or infinity"),
+        (math.inf, "the logits hold NaN or infinity"),
+        (-math.inf, "none is left by structured_outputs with logits_processors"),
+    ],
+)
+def test_numbers_that_are_none_are_told_from_a_choice_of_nothing(folder, value, reason):
+    def fill(output_ids, logits):
+        del output_ids
+        return logits.fill_(value)
+
+    params = replace(SEEDED, structured_outputs=DIGITS, logits_processors=[fill])
+    with open_llm(folder) as llm:
+        (output,) = run(llm, PROMPTS[:1], params)
+
+    assert reason in output.outputs[0].error
 
 
 def test_stop_strings_and_stop_tokens_may_cut_a_form_short(folder):

@@ -12,9 +12,9 @@ from octavo_plugins.dialects.openai.bodies import (
     ChatBody,
     CompletionBody,
     decode_body,
-    without_lone_surrogates,
 )
 from octavo_plugins.dialects.openai.completions import split_prompts
+from octavo_plugins.dialects.openai.json_escapes import without_lone_surrogates
 from octavo_plugins.dialects.openai.params import chat_params, completion_params
 
 

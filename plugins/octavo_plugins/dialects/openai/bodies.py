@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from octavo.errors import RequestError, nearest
+from octavo_plugins.dialects.openai.json_escapes import without_lone_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,11 +29,6 @@ _MAX_HEADER_CHARS = 512
 _MAX_NAMED_FIELDS = 16
 _PATH = re.compile(r"`\$\.(\w+)")
 _MISSING = re.compile(r"required field `(\w+)`")
-#: any JSON escape; a pair of surrogates is one match, so that a lone one can be told from it
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
-)
-_LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 class StreamOptions(msgspec.Struct):
@@ -233,16 +229,6 @@ def _invalid(text: str) -> RequestError:
     if missing:
         return RequestError(text, param=missing.group(1))
     return RequestError(f"the request's body must be a JSON object: {text}")
-
-
-def without_lone_surrogates(raw: bytes) -> bytes:
-    """Return JSON whose escapes are all characters: half a surrogate pair becomes U+FFFD (B23)."""
-
-    def repair(match: re.Match[bytes]) -> bytes:
-        escape = match.group()
-        return rb"\ufffd" if _LONE_SURROGATE.fullmatch(escape) else escape
-
-    return _ESCAPE.sub(repair, raw)
 
 
 def _add_declared(body: GenerationBody, fields: Mapping[str, msgspec.Raw]) -> None:
