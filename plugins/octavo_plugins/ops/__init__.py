@@ -28,6 +28,7 @@ class Plugin(OctavoSpecs):
             target="octavo_plugins.ops.cpu_ops:CpuOps",
             options="octavo_plugins.ops.cpu_options:CpuOpsOptions",
             summary="C++ kernels over quantised weights, compiled at first use",
+            rank=-1,
         )
         yield Component(
             name="triton",
