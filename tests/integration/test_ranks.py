@@ -49,7 +49,14 @@ def split(path):
 def ranks_of(pid: int | None = None) -> list[psutil.Process]:
     """Return the processes of ranks that a process has started, this one without `pid`."""
     children = psutil.Process(pid).children(recursive=True)
-    return [one for one in children if RANK in one.cmdline()]
+    return [one for one in children if RANK in _command_of(one)]
+
+
+def _command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it ends just now
+        return []
 
 
 @pytest.fixture
@@ -294,6 +301,12 @@ def test_a_server_starts_another_engine_when_a_rank_is_killed(path):
         assert len(ranks_of(server.process.pid)) == 2
         assert served_text(server, body) == expected
         assert "it was ended by signal 9 (SIGKILL)" in server.log
+        before = ranks_of(server.process.pid)
+        before[1].kill()  # nobody asks anything: there is a new engine all the same
+        assert psutil.wait_procs(before, timeout=10)[1] == []
+        server.until(lambda: len(ranks_of(server.process.pid)) == 2, 60)
+        server.until(lambda: server.http.get("/health").status_code == 200, 60)
+        assert served_text(server, body) == expected
 
 
 # ---------------------------------------------------------------------- a real model

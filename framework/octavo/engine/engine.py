@@ -133,6 +133,8 @@ class Engine:
         """Return whether `step` would do anything (held requests do not count)."""
         if self._in_flight or len(self.core.running) or self._holds.has_news:
             return True
+        if self.executor.failed.done():  # which `step` then says
+            return True
         return any(not request.held_by for request in self.core.waiting)
 
     def step(self) -> list[EngineOutput]:
@@ -141,6 +143,8 @@ class Engine:
         Returns the news of its requests, possibly none. Raises `EngineDeadError` when the
         executor fails as a whole; every request is lost then.
         """
+        if self.executor.failed.done():
+            self._guard(self.executor.failed.result)
         refused = self._settle()
         while len(self._in_flight) <= self._depth:
             scheduled = self.core.plan(self._clock())
@@ -178,8 +182,9 @@ class Engine:
         return self._holds.wait()
 
     def on_ready(self, call: Callable[[], None]) -> None:
-        """Have `call` called, from any thread, when a held request can go on."""
+        """Have `call` called, from any thread, when a held request can go on, or none ever can."""
         self._holds.on_ready = call
+        self.executor.failed.add_done_callback(lambda _: call())
 
     def _guard(self, call: Callable[[], T]) -> T:
         """Run an executor's call; whatever it raises means that the engine is dead."""

@@ -6,14 +6,13 @@ Knows plans and results. Does not know policies, text or HTTP.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from octavo.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from octavo.engine.plan import StepPlan, StepResult
     from octavo.interfaces.adapter import AdapterSpec
     from octavo.interfaces.grammar import GrammarSpec
@@ -138,10 +137,12 @@ class Executor(ABC):
     X3  `close` ends everything it started; twice is fine.
     X4  `prepare` may be called between any two steps and never waits; a request that needs a
         resource is submitted only once it is there.
+    X5  `failed` raises, from any thread, what ended it while no step may have been running.
     """
 
     def __init__(self, options: Any = None) -> None:
         self.options = options
+        self.failed: Future[None] = Future()
 
     @abstractmethod
     def start(self, config: Any) -> ExecutorFacts:

@@ -47,9 +47,13 @@ class _Member:
 
 
 class RankGroup:
-    """The ranks of one model. Methods are for one thread; futures may be waited for by any."""
+    """The ranks of one model. Methods are for one thread; futures may be waited for by any.
 
-    def __init__(self, size: int) -> None:
+    `failed` raises what has ended them, whether or not somebody waits for an answer.
+    """
+
+    def __init__(self, size: int, failed: Future[None] | None = None) -> None:
+        self._failed: Future[None] = Future() if failed is None else failed
         self._members: list[_Member] = []
         self._calls: deque[Future[list[wire.Reply]]] = deque()
         self._prepared: dict[int, tuple[Future[str], list[wire.Prepared]]] = {}
@@ -218,6 +222,8 @@ class RankGroup:
         self._end()
         for future in waiting:
             future.set_exception(error)
+        if not self._is_closing:
+            self._failed.set_exception(error)
 
     def _end(self) -> None:
         for member in self._members:

@@ -60,7 +60,7 @@ class RanksExecutor(Executor):
         path = locate_model(config)
         check_split(config, path, size)
         config_json = _for_ranks(config, path).to_json()
-        self._group = group = RankGroup(size)
+        self._group = group = RankGroup(size, self.failed)
         try:
             with tempfile.TemporaryDirectory(prefix="octavo-ranks-") as folder:
                 loads: list[wire.ToRank] = [

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 import fake_rank
+from octavo.engine.engine import Engine
 from octavo.engine.plan import RowAdvance, RowSpec, RowStart, StepPlan
 from octavo.errors import EngineDeadError, GrammarError, ModelLoadError
 from octavo.interfaces.grammar import GrammarSpec
@@ -101,6 +104,26 @@ def test_a_rank_that_dies_while_nobody_waits_is_noticed(make_group):
     assert "rank 1 of 3: it was ended by signal 9 (SIGKILL)" in failure_of(group.call_all(PLAN))[1]
 
 
+def test_an_idle_engine_is_told_of_a_dead_rank_at_once(make_executor):
+    executor = make_executor()
+    told = threading.Event()
+    core = SimpleNamespace(running=(), waiting=(), limits=SimpleNamespace(block_size=16))
+    engine = Engine(core, executor, info=None)
+    engine.on_ready(told.set)
+    assert not engine.has_work
+    executor._group._members[1].child.process.kill()
+    assert told.wait(10)
+    assert engine.has_work
+    with pytest.raises(EngineDeadError, match=r"rank 1 of 3: it was ended by signal 9"):
+        engine.step()
+
+
+def test_closing_is_no_failure(make_executor):
+    executor = make_executor()
+    executor.close()
+    assert not executor.failed.done()
+
+
 def test_an_answer_that_cannot_be_read_ends_the_ranks(make_group):
     group = make_group({1: {"run": "garbage"}})
     assert failure_of(group.call_all(PLAN))[0] == "an answer of a rank cannot be read"
@@ -127,6 +150,7 @@ def make_executor(make_group):
     def make(script=None):
         executor = RanksExecutor()
         executor._group = make_group(script)
+        executor._group._failed = executor.failed
         return executor
 
     return make
