@@ -357,8 +357,3 @@ def test_no_library_can_be_loaded_from_nothing(tmp_path):
     (tmp_path / "x.so").write_bytes(b"nothing")
     with pytest.raises(BuildError, match="cannot load the compiled CPU kernels"):
         Library(tmp_path / "x.so")
-
-
-def test_an_unknown_operation():
-    with pytest.raises(LookupError, match="the CPU kernels have no operation 'rms_nrom'"):
-        Library.load().operation("rms_nrom")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import re
-from pathlib import Path
-
 import pytest
 import torch
 
 from cpu_kernels import call, count, library, run, variants
 from octavo_kernels.cpu import calls as mirrored
-from octavo_kernels.cpu.build import SOURCES
 from octavo_kernels.cpu.library import Call, Program
 from octavo_kernels.cpu.toolchain import BuildOptions
 from octavo_kernels.reference import activation, norm, rotary
@@ -19,7 +14,6 @@ from octavo_kernels.reference import activation, norm, rotary
 EPS = 1e-5
 #: on both sides of a vector, of four, of a piece of columns, and of two
 WIDTHS = [1, 7, 8, 15, 16, 17, 63, 64, 65, 127, 576, 1023, 1025, 1536, 2049, 8192]
-C_TYPES = {"int64_t": ctypes.c_int64, "float": ctypes.c_float, "int32_t": ctypes.c_int32}
 #: what a float64 result rounded at each step in float32 may differ by
 CLOSE = {"rtol": 2e-6, "atol": 1e-30}
 
@@ -41,41 +35,6 @@ def guarded(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
     size = torch.Size(shape).numel()
     memory = torch.full((size + 64,), 7.0)
     return memory[:size].view(shape), memory[size:]
-
-
-# ------------------------------------------------------------------------------- arguments
-
-
-def structs() -> dict[str, list[tuple[str, type]]]:
-    """The structs of operations.h, with ctypes' types of their fields."""
-    text = re.sub(r"//.*", "", (Path(SOURCES) / "operations.h").read_text())
-    found = {}
-    for name, body in re.findall(r"struct (\w+) \{(.*?)\};", text, re.DOTALL):
-        fields = []
-        for kind, pointer, names in re.findall(r"(?:const )?(\w+)(\*?) ([\w, ]+);", body):
-            ctype = ctypes.c_void_p if pointer else C_TYPES[kind]
-            fields += [(field.strip(), ctype) for field in names.split(",")]
-        found[name] = fields
-    return found
-
-
-def test_python_lays_out_arguments_as_cpp_does():
-    mirrors = {
-        one.__name__: list(one._fields_)
-        for one in vars(mirrored).values()
-        if isinstance(one, type) and issubclass(one, ctypes.Structure) and hasattr(one, "_fields_")
-    }
-
-    assert mirrors == structs()
-
-
-def test_every_operation_has_its_arguments():
-    text = (Path(SOURCES) / "run.cpp").read_text()
-    table = dict(re.findall(r'named<(\w+), (\w+)>\("\w+"\)', text))
-
-    assert {one.__name__: name for name, one in mirrored.ARGUMENTS.items()} == table
-    for name, one in mirrored.ARGUMENTS.items():
-        assert library().arguments_bytes(name) == ctypes.sizeof(one), name
 
 
 # ----------------------------------------------------------------------------------- norms

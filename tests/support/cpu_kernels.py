@@ -1,8 +1,14 @@
-"""The compiled CPU kernels in every variant that this machine runs, and calls made from tensors."""
+"""The compiled CPU kernels in every variant that this machine runs, and calls made from tensors.
+
+In a process with libasan preloaded they are the sanitized kernels, so that any test of theirs can
+run on these.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import os
 import platform
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +23,12 @@ if TYPE_CHECKING:
 
 AVX2 = BuildOptions(architecture="haswell")
 AVX2_LANES = 8
+IS_SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
 
 @functools.cache
 def library(options: BuildOptions = NATIVE) -> Library:
-    return Library.load(options)
+    return Library.load(dataclasses.replace(options, is_sanitized=IS_SANITIZED))
 
 
 @functools.cache

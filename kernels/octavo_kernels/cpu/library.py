@@ -117,11 +117,20 @@ class Program:
     """
 
     def __init__(self, library: Library, calls: Sequence[Call]) -> None:
-        """Take calls as they are.  Raises LookupError for an unknown operation."""
+        """Take calls as they are.
+
+        Raises LookupError for an unknown operation, ValueError for another one's arguments.
+        """
         self._calls = tuple(calls)
         self._records = (_CallRecord * len(self._calls))()
         for record, call in zip(self._records, self._calls, strict=True):
             record.operation = library.operation(call.operation)
+            wanted = library.arguments_bytes(call.operation)
+            if ctypes.sizeof(call.arguments) != wanted:
+                raise ValueError(
+                    f"'{call.operation}' takes {wanted} bytes of arguments, not"
+                    f" {type(call.arguments).__name__}"
+                )
             record.arguments = ctypes.addressof(call.arguments)
         shared_bytes = max((call.shared_bytes for call in self._calls), default=0)
         # pages that nothing touches take no memory
