@@ -203,3 +203,8 @@ def test_a_wheel_holds_the_three_packages_and_no_other(tmp_path):
     for package in ("octavo", "octavo_plugins", "octavo_kernels"):
         assert f"{package}/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
+    # what is compiled at first use comes as source
+    native = ROOT / "kernels" / "octavo_kernels" / "cpu" / "src"
+    sources = {f"octavo_kernels/cpu/src/{path.name}" for path in native.iterdir()}
+    assert len(sources) > 1
+    assert sources <= set(names)
