@@ -124,6 +124,63 @@ class Embedding(Structure):
     )
 
 
+class LowRankPiece(Structure):
+    """One change that an adapter makes, as `adapt` reads it."""
+
+    _fields_ = (
+        ("b", c_void_p),
+        ("first_rank", c_int64),
+        ("rank", c_int64),
+        ("first_output", c_int64),
+        ("outputs", c_int64),
+    )
+
+
+class LowRank(Structure):
+    """What an adapter changes of one matrix."""
+
+    _fields_ = (
+        ("a", c_void_p),
+        ("pieces", c_void_p),
+        ("rank", c_int64),
+        ("num_pieces", c_int64),
+    )
+
+
+class AdapterSegment(Structure):
+    """The tokens of a step that one adapter changes."""
+
+    _fields_ = (
+        ("tokens", c_void_p),
+        ("scales", c_void_p),
+        ("slot", c_int64),
+        ("num_tokens", c_int64),
+    )
+
+
+class AdapterSegments(Structure):
+    """All segments of a step."""
+
+    _fields_ = (("segments", c_void_p), ("count", c_int64), ("num_tokens", c_int64))
+
+
+class Adapt(Structure):
+    """Arguments of `adapt`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("x", c_void_p),
+        ("by_slot", c_void_p),
+        ("batch", c_void_p),
+        ("num_slots", c_int64),
+        ("max_rank", c_int64),
+        ("out_stride", c_int64),
+        ("x_stride", c_int64),
+        ("columns", c_int64),
+        ("outputs", c_int64),
+    )
+
+
 ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "rms_norm": RmsNorm,
     "add_rms_norm": AddRmsNorm,
@@ -133,4 +190,5 @@ ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "gather_rows": GatherRows,
     "linear": Linear,
     "embedding": Embedding,
+    "adapt": Adapt,
 }

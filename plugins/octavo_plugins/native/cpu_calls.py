@@ -38,10 +38,15 @@ def load_library() -> Library:
 
 @dataclass(frozen=True, slots=True)
 class CpuCall(NativeCall):
-    """Kernel calls that stand for one operation of an op set or an attention."""
+    """Kernel calls that stand for one operation of an op set or an attention.
+
+    `refresh` is done before they are made: it writes what Python alone knows where kernels read
+    it. Operations that share one refresh give equal functions, and it is done once.
+    """
 
     library: Library
     calls: tuple[Call, ...]
+    refresh: Callable[[], None] | None = None
 
     def can_join(self, other: NativeCall) -> bool:
         """Return whether the other is one of the same library."""
@@ -51,7 +56,15 @@ class CpuCall(NativeCall):
         """Return a function that makes all calls inside one parallel region."""
         calls = [call for one in (self, *others) for call in one.calls]
         program = Program(self.library, calls)
-        return lambda: program.run(torch.get_num_threads())
+        wanted = (one.refresh for one in (self, *others))
+        refreshes = list(dict.fromkeys(one for one in wanted if one is not None))
+
+        def run() -> None:
+            for refresh in refreshes:
+                refresh()
+            program.run(torch.get_num_threads())
+
+        return run
 
     def make(self) -> None:
         """Make it now."""

@@ -7,10 +7,12 @@ the kernels' arguments. Does not know layers, models or requests.
 
 from __future__ import annotations
 
+from ctypes import addressof
 from typing import TYPE_CHECKING, Any
 
 from octavo_kernels.cpu import calls
 from octavo_kernels.cpu.library import Call
+from octavo_kernels.cpu.lora import LowRankFactors, SegmentTable, SlotTable
 from octavo_kernels.cpu.packing import linear_bytes
 from octavo_plugins.native.cpu_calls import CpuCall, address, load_library
 from octavo_plugins.ops.cpu_weights import BLOCK_TYPES, PackedLinear, pack_blocks
@@ -23,12 +25,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.interfaces.native import NativeCall
-    from octavo.interfaces.ops import Count
+    from octavo.interfaces.ops import AdapterBatch, AdapterPart, AdapterParts, Count
     from octavo.interfaces.weights import WeightBlocks
     from octavo_plugins.ops.cpu_options import CpuOpsOptions
 
+_FLOAT_BYTES = 4
 _SILU, _GELU = 0, 1
 _MULTIPLY, _SOFT_CAP = 0, 1
+
+
+class Segments:
+    """A batch's segments in a table that kernels read."""
+
+    def __init__(self, batch: AdapterBatch) -> None:
+        self.batch = batch
+        self.table = SegmentTable()
+
+    def refresh(self) -> None:
+        """Write the segments that the batch has by now."""
+        self.table.fill([(one.slot, one.tokens, one.scales) for one in self.batch.segments])
 
 
 class CpuOps(TorchOps):
@@ -44,9 +59,12 @@ class CpuOps(TorchOps):
         super().__init__(options)
         self._library = load_library()
         self._is_exact = options.mode == "exact"
+        self._segments: dict[int, Segments] = {}
 
     def native_call(self, operation: str, args: tuple[Any, ...]) -> NativeCall | None:
         """Return an operation as kernel calls, if there are kernels for it."""
+        if operation == "adapt":
+            return self._adapt_call(*args)
         make = getattr(self, f"_{operation}_calls", None)
         return None if make is None else CpuCall(self._library, tuple(make(*args)))
 
@@ -209,6 +227,36 @@ class CpuOps(TorchOps):
 
     def _soft_cap_calls(self, x: Tensor, cap: float, rows: Count) -> list[Call]:
         return _elementwise(x, cap, rows, _SOFT_CAP)
+
+    def pack_adapter(self, parts: Sequence[AdapterPart]) -> LowRankFactors:  # type: ignore[override]
+        """Lay out one adapter's factors as the kernels read them."""
+        return LowRankFactors.of([(part.a, part.b, part.first) for part in parts])
+
+    def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
+        """Add what each adapter changes to its tokens."""
+        self._adapt_call(out, x, parts, batch).make()
+
+    def _adapt_call(
+        self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch
+    ) -> CpuCall:
+        segments = self._segments.setdefault(id(batch), Segments(batch))
+        table = SlotTable(parts.by_slot)
+        arguments = calls.Adapt(
+            out=address(out),
+            x=address(x),
+            by_slot=addressof(table.records),
+            batch=addressof(segments.table.record),
+            num_slots=table.num_slots,
+            max_rank=table.max_rank,
+            out_stride=out.stride(0),
+            x_stride=x.stride(0),
+            columns=x.shape[-1],
+            outputs=out.shape[-1],
+        )
+        # a blend puts a token in several segments, but in no two of one adapter
+        shared = _FLOAT_BYTES * table.max_rank * len(x) * table.num_slots
+        call = _call("adapt", arguments, out, x, table, segments, shared=shared)
+        return CpuCall(self._library, (call,), segments.refresh)
 
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
         """Set out[i] = x[index[i]]."""

@@ -148,4 +148,47 @@ struct Attention {
 };
 void attention(const Attention&, Worker&);
 
+// ---------------------------------------------------------------- lora.cpp
+
+// Ranks first_rank .. first_rank + rank of a x, times b, change so many outputs from first_output
+// on.  b: [rank, outputs].
+struct LowRankPiece {
+  const float* b;
+  int64_t first_rank, rank;
+  int64_t first_output, outputs;
+};
+
+// What an adapter changes of one matrix; rank 0: nothing.  a: [rank, columns].
+struct LowRank {
+  const float* a;
+  const LowRankPiece* pieces;
+  int64_t rank, num_pieces;
+};
+
+// The tokens of a step that one adapter changes.  tokens, scales: [num_tokens].
+struct AdapterSegment {
+  const int64_t* tokens;
+  const float* scales;
+  int64_t slot, num_tokens;
+};
+
+// The segments of a step, refilled before it runs; `num_tokens` is of all of them together.
+struct AdapterSegments {
+  const AdapterSegment* segments;
+  int64_t count, num_tokens;
+};
+
+// out += scale * b (a x), for the tokens of the batch.  by_slot: [num_slots].
+// Shared memory: 4 * max_rank bytes for each token of the batch.
+struct Adapt {
+  float* out;
+  const float* x;
+  const LowRank* by_slot;
+  const AdapterSegments* batch;
+  int64_t num_slots, max_rank;
+  int64_t out_stride, x_stride;
+  int64_t columns, outputs;
+};
+void adapt(const Adapt&, Worker&);
+
 }  // namespace octavo

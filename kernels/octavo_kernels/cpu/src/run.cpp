@@ -19,6 +19,7 @@ constexpr NamedOperation OPERATIONS[] = {
     named<GatherRows, gather_rows>("gather_rows"),
     named<Linear, linear>("linear"),
     named<Embedding, embedding>("embedding"),
+    named<Adapt, adapt>("adapt"),
 };
 
 constexpr int64_t NUM_OPERATIONS = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]);
