@@ -6,6 +6,7 @@ Most tests compile one small source instead of the kernels, which takes a tenth 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import signal
@@ -244,6 +245,20 @@ def test_a_full_disk(sources, tmp_path, monkeypatch):
         'exec g++ "$@"'
     )
     monkeypatch.setenv("CXX", script(tmp_path / "full", full))
+    reason = f"No space left on device: '{tmp_path}/cache/octavo/kernels'"
+    assert_made_in_private(sources, tmp_path, monkeypatch, reason)
+    assert kept(tmp_path) == [".lock"]
+
+
+def test_a_disk_that_is_full_already(sources, tmp_path, monkeypatch):
+    write = Path.write_bytes
+
+    def write_or_not(path: Path, data: bytes) -> int:
+        if "cache" in path.parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_or_not)
     reason = f"No space left on device: '{tmp_path}/cache/octavo/kernels'"
     assert_made_in_private(sources, tmp_path, monkeypatch, reason)
     assert kept(tmp_path) == [".lock"]

@@ -80,7 +80,13 @@ def workplace(folder: Path) -> Iterator[Path]:
     for leftover in folder.glob(f"{_BUILDING}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=folder) as name:
-        yield Path(name)
+        try:
+            yield Path(name)
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            # a write that failed does not say where
+            raise OSError(error.errno, error.strerror, str(folder)) from error
 
 
 def keep(made: Path, path: Path) -> None:
