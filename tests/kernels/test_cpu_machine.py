@@ -104,7 +104,7 @@ def sanitized() -> dict[str, str]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["test_cpu_layers"])
 def test_sanitizers_find_nothing(name):
-    pytest_q = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    pytest_q = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-s")  # a report is not captured
     report = python(*pytest_q, f"tests/kernels/{name}.py", **sanitized(), PYTEST_ADDOPTS="")
 
     assert re.search(r"\d+ passed", report)
