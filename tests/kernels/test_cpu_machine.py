@@ -102,7 +102,7 @@ def sanitized() -> dict[str, str]:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["test_cpu_layers"])
+@pytest.mark.parametrize("name", ["test_cpu_layers", "test_cpu_linear", "test_cpu_lora"])
 def test_sanitizers_find_nothing(name):
     pytest_q = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-s")  # a report is not captured
     report = python(*pytest_q, f"tests/kernels/{name}.py", **sanitized(), PYTEST_ADDOPTS="")

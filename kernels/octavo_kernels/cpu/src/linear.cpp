@@ -117,16 +117,20 @@ void quantize_tile(ActivationGroup* out, const float* x, int64_t stride, int64_t
       top = max(top, abs(values[p]));
       poison = fma(values[p], Floats(0.0f), poison);
     }
-    const float largest_value = largest(top);
-    // below this the inverse is no float, and the products would be none either
-    const float inverse = largest_value > 1e-35f ? 127.0f / largest_value : 0.0f;
+    const float largest_value = largest(top), nothing = sum(poison);
     int32_t sums[2] = {0, 0};
-    for (int p = 0; p < parts; p++) {
-      const Ints codes = to_ints(values[p] * Floats(inverse));
-      store_bytes(out->codes[i] + p * LANES, codes);
-      sums[p * 2 / parts] += sum(codes);
+    if (nothing == 0) {
+      // below this the inverse is no float, and the products would be none either
+      const float inverse = largest_value > 1e-35f ? 127.0f / largest_value : 0.0f;
+      for (int p = 0; p < parts; p++) {
+        const Ints codes = to_ints(values[p] * Floats(inverse));
+        store_bytes(out->codes[i] + p * LANES, codes);
+        sums[p * 2 / parts] += sum(codes);
+      }
+    } else {  // NaN: what is no number has no codes
+      std::memset(out->codes[i], 0, GROUP);
     }
-    out->scale[i] = largest_value / 127.0f + sum(poison);
+    out->scale[i] = largest_value / 127.0f + nothing;
     out->sum[i] = out->scale[i] * float(sums[0] + sums[1]);
     out->codes_sum[0][i] = sums[0];
     out->codes_sum[1][i] = sums[1];
