@@ -130,7 +130,7 @@ def test_draws_are_in_proportion_to_the_weights(draw):
 def test_rounding_of_weights_moves_next_to_no_token():
     """20,000 draws from weights that differ by one part in a million: less than 0.01 % differ.
 
-    By inverse CDF, one number against the sums of all ids before each, 0.05 % of these do.
+    By inverse CDF, one number against the sums of all ids before each, 0.2 % of these do.
     """
     rng = np.random.default_rng(6)
     count, width = 20_000, 49_152
