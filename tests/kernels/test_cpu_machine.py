@@ -102,7 +102,17 @@ def sanitized() -> dict[str, str]:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["test_cpu_layers", "test_cpu_linear", "test_cpu_lora"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_cpu_layers",
+        "test_cpu_linear",
+        "test_cpu_lora",
+        "test_cpu_sampling",
+        "test_cpu_sampling_edits",
+        "test_cpu_logprobs",
+    ],
+)
 def test_sanitizers_find_nothing(name):
     pytest_q = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-s")  # a report is not captured
     report = python(*pytest_q, f"tests/kernels/{name}.py", **sanitized(), PYTEST_ADDOPTS="")

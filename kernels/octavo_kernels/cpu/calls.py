@@ -181,6 +181,62 @@ class Adapt(Structure):
     )
 
 
+class SamplingEdit(Structure):
+    """An edit of one row of logits, as `sample` reads them."""
+
+    _fields_ = (
+        ("row", c_int64),
+        ("kind", c_int64),
+        ("count", c_int64),
+        ("ids", c_void_p),
+        ("adds", c_void_p),
+        ("counts", c_void_p),
+        ("mask", c_void_p),
+        ("repetition", c_float),
+        ("frequency", c_float),
+        ("presence", c_float),
+    )
+
+
+class Sample(Structure):
+    """Arguments of `sample`."""
+
+    _fields_ = (
+        ("logits", c_void_p),
+        ("rows", c_void_p),
+        ("temperature", c_void_p),
+        ("top_k", c_void_p),
+        ("top_p", c_void_p),
+        ("min_p", c_void_p),
+        ("uniforms", c_void_p),
+        ("edits", c_void_p),
+        ("num_edits", c_void_p),
+        ("ids", c_void_p),
+        ("is_bad", c_void_p),
+        ("stride", c_int64),
+        ("width", c_int64),
+    )
+
+
+class Logprobs(Structure):
+    """Arguments of `logprobs`."""
+
+    _fields_ = (
+        ("logits", c_void_p),
+        ("entries", c_void_p),
+        ("rows", c_void_p),
+        ("token_ids", c_void_p),
+        ("num_top", c_void_p),
+        ("starts", c_void_p),
+        ("chosen", c_void_p),
+        ("ranks", c_void_p),
+        ("top_ids", c_void_p),
+        ("top_logprobs", c_void_p),
+        ("stride", c_int64),
+        ("width", c_int64),
+    )
+
+
 ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "rms_norm": RmsNorm,
     "add_rms_norm": AddRmsNorm,
@@ -190,5 +246,7 @@ ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "gather_rows": GatherRows,
     "linear": Linear,
     "embedding": Embedding,
+    "sample": Sample,
+    "logprobs": Logprobs,
     "adapt": Adapt,
 }

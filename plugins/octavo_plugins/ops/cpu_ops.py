@@ -14,9 +14,10 @@ from octavo_kernels.cpu import calls
 from octavo_kernels.cpu.library import Call
 from octavo_kernels.cpu.lora import LowRankFactors, SegmentTable, SlotTable
 from octavo_kernels.cpu.packing import linear_bytes
-from octavo_plugins.native.cpu_calls import CpuCall, address, load_library
+from octavo_plugins.native.cpu_calls import CpuCall, address
+from octavo_plugins.ops.cpu_sampling import CpuSamplingOps
 from octavo_plugins.ops.cpu_weights import BLOCK_TYPES, PackedLinear, pack_blocks
-from octavo_plugins.ops.torch_ops import RotaryTable, TorchOps, joined_heads
+from octavo_plugins.ops.torch_ops import RotaryTable, joined_heads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ class Segments:
         self.table.fill([(one.slot, one.tokens, one.scales) for one in self.batch.segments])
 
 
-class CpuOps(TorchOps):
+class CpuOps(CpuSamplingOps):
     """Every operation of a layer as a call of the kernels.
 
     A row's result depends on that row alone, bit for bit, whatever shares the batch. Raises
@@ -57,7 +58,6 @@ class CpuOps(TorchOps):
 
     def __init__(self, options: CpuOpsOptions) -> None:
         super().__init__(options)
-        self._library = load_library()
         self._is_exact = options.mode == "exact"
         self._segments: dict[int, Segments] = {}
 

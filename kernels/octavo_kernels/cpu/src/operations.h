@@ -191,4 +191,55 @@ struct Adapt {
 };
 void adapt(const Adapt&, Worker&);
 
+// ---------------------------------------------------------------- sampling*.cpp
+
+// What is done to one row of logits before a token is drawn from it, in the order given.
+struct SamplingEdit {
+  int64_t row;
+  int64_t kind;           // 0 keep only, 1 add, 2 penalise, 3 ban `ids`; 4 keep those of `mask`
+  int64_t count;          // of ids
+  const int64_t* ids;     // distinct where they are penalised
+  const float* adds;      // kind 1
+  const int32_t* counts;  // kind 2: how often each id stands in the output
+  const uint32_t* mask;   // kind 4: bit t % 32 of word t / 32 keeps token t
+  float repetition, frequency, presence;
+};
+
+// Edits rows of logits in place, then draws an id from each, as `SamplingInputs` says.
+// is_bad: 1 where a row holds NaN, +inf or nothing that may be drawn, 2 where an edit names an id
+// that there is not; the id is 0 then. Shared memory: `octavo_sampling_bytes`.
+struct Sample {
+  float* logits;
+  const int64_t* rows;
+  const float* temperature;
+  const int32_t* top_k;
+  const double* top_p;
+  const double* min_p;
+  const double* uniforms;
+  const SamplingEdit* edits;
+  const int64_t* num_edits;
+  int64_t* ids;
+  uint8_t* is_bad;
+  int64_t stride, width;
+};
+void sample(const Sample&, Worker&);
+
+// Log-probabilities of one token, and of the likeliest, of each of `entries` rows of logits:
+// logits of entry i are row rows[i]. Its num_top[i] <= width best go to top_ids[starts[i]] and on.
+// Shared memory: `octavo_sampling_bytes`.
+struct Logprobs {
+  const float* logits;
+  const int64_t* entries;
+  const int64_t* rows;
+  const int64_t* token_ids;
+  const int64_t* num_top;
+  const int64_t* starts;
+  float* chosen;
+  int64_t* ranks;
+  int64_t* top_ids;
+  float* top_logprobs;
+  int64_t stride, width;
+};
+void logprobs(const Logprobs&, Worker&);
+
 }  // namespace octavo

@@ -19,6 +19,8 @@ constexpr NamedOperation OPERATIONS[] = {
     named<GatherRows, gather_rows>("gather_rows"),
     named<Linear, linear>("linear"),
     named<Embedding, embedding>("embedding"),
+    named<Sample, sample>("sample"),
+    named<Logprobs, logprobs>("logprobs"),
     named<Adapt, adapt>("adapt"),
 };
 

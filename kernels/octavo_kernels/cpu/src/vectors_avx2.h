@@ -58,6 +58,10 @@ inline Floats scale_by_power(Floats x, Floats power) {
 inline Floats zero_below(Floats value, Floats x, float bound) {
   return _mm256_andnot_ps(_mm256_cmp_ps(x.v, _mm256_set1_ps(bound), _CMP_LT_OQ), value.v);
 }
+// one bit for each lane, set where a >= b
+inline uint32_t at_least(Floats a, Floats b) {
+  return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ)));
+}
 inline float sum(Floats a) {
   __m128 half = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
   half = _mm_add_ps(half, _mm_movehl_ps(half, half));

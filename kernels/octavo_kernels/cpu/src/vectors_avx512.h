@@ -49,6 +49,10 @@ inline Floats zero_below(Floats value, Floats x, float bound) {
   const __mmask16 is_below = _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(bound), _CMP_LT_OQ);
   return _mm512_mask_mov_ps(value.v, is_below, _mm512_setzero_ps());
 }
+// one bit for each lane, set where a >= b
+inline uint32_t at_least(Floats a, Floats b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
+}
 inline float sum(Floats a) { return _mm512_reduce_add_ps(a.v); }
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
