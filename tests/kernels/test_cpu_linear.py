@@ -12,6 +12,7 @@ import torch
 
 from cpu_kernels import call, count, library, run, variants
 from octavo.interfaces.weights import BLOCK_TYPES
+from octavo_kernels.cpu.memory import Arena
 from octavo_kernels.cpu.packing import FORMATS, Blocks, PackedMatrix, linear_bytes, pack
 from octavo_kernels.cpu.toolchain import BuildOptions
 from octavo_kernels.reference.dequantize import dequantize
@@ -61,7 +62,7 @@ def random_data(block_type: str, rows: int, columns: int) -> np.ndarray:
 @cache
 def matrix(block_type: str, rows: int, columns: int, options: BuildOptions) -> Matrix:
     data = random_data(block_type, rows, columns)
-    packed = pack(library(options), [Blocks(block_type, data, columns)], 2)
+    packed = pack(library(options), [Blocks(block_type, data, columns)], Arena(), 2)
     assert packed is not None
     return Matrix(
         Blocks(block_type, data, columns),
@@ -170,7 +171,7 @@ def test_several_matrices_are_packed_as_one(options):
     lanes = library(options).lanes
     parts = [random_data("Q4_K", rows, 256) for rows in (2 * lanes, lanes, 5)]
 
-    packed = pack(library(options), [Blocks("Q4_K", part, 256) for part in parts], 2)
+    packed = pack(library(options), [Blocks("Q4_K", part, 256) for part in parts], Arena(), 2)
 
     x = noise(3, 256)
     one_by_one = [
@@ -215,7 +216,7 @@ def test_weights_that_are_no_numbers_are_not_packed(block_type):
     offset = 0 if block_type in FLOATS else SCALES[block_type][-1]
     data[7, offset : offset + nan.itemsize] = nan.view(np.uint8)
 
-    assert pack(library(), [Blocks(block_type, data, 256)], 2) is None
+    assert pack(library(), [Blocks(block_type, data, 256)], Arena(), 2) is None
 
 
 @pytest.mark.parametrize("options", variant_options(), ids=lambda one: one.architecture)

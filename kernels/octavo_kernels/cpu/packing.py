@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from octavo_kernels.cpu.library import Library
+    from octavo_kernels.cpu.memory import Arena
 
 #: The block types that are packed, in the order of FORMATS in linear.cpp.
 FORMATS: Final = (
@@ -31,7 +32,6 @@ FORMATS: Final = (
     "F16",
     "BF16",
 )
-_ALIGNMENT_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,19 @@ class PackedMatrix:
         return int(self.data.ctypes.data)
 
 
-def pack(library: Library, parts: list[Blocks], num_threads: int) -> PackedMatrix | None:
+def pack(
+    library: Library, parts: list[Blocks], arena: Arena, num_threads: int
+) -> PackedMatrix | None:
     """Join matrices of one block type, and of as many columns, along their rows, and pack them.
 
-    All but the last must have whole panels of rows (`library.lanes`). Returns None where a scale
-    or a weight is NaN or infinite.
+    The memory is taken from `arena`. All but the last must have whole panels of rows
+    (`library.lanes`). Returns None where a scale or a weight is NaN or infinite.
     """
     first = parts[0]
     number = FORMATS.index(first.block_type)
     panel_bytes = library.function("octavo_panel_bytes")(c_int64(number), c_int64(first.columns))
     num_panels = sum(-(-len(part.data) // library.lanes) for part in parts)
-    data = aligned_bytes(num_panels * panel_bytes)
+    data = arena.take(num_panels * panel_bytes)
     pack_rows = library.function("octavo_pack")
     start = 0
     for part in parts:
@@ -93,10 +95,3 @@ def linear_bytes(library: Library, max_rows: int, columns: int) -> int:
     """Return the shared memory that `linear` wants for so many rows of activations."""
     size: int = library.function("octavo_linear_bytes")(c_int64(max_rows), c_int64(columns))
     return size
-
-
-def aligned_bytes(size: int) -> NDArray[np.uint8]:
-    """Return uint8 [size], not initialised, that begins at a cache line."""
-    memory = np.empty(size + _ALIGNMENT_BYTES, dtype=np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT_BYTES
-    return memory[start : start + size]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from octavo_kernels.cpu import calls
 from octavo_kernels.cpu.library import Call
 from octavo_kernels.cpu.lora import LowRankFactors, SegmentTable, SlotTable
+from octavo_kernels.cpu.memory import Arena
 from octavo_kernels.cpu.packing import linear_bytes
 from octavo_plugins.native.cpu_calls import CpuCall, address
 from octavo_plugins.ops.cpu_sampling import CpuSamplingOps
@@ -58,6 +59,7 @@ class CpuOps(CpuSamplingOps):
 
     def __init__(self, options: CpuOpsOptions) -> None:
         super().__init__(options)
+        self._arena = Arena()
         self._is_exact = options.mode == "exact"
         self._segments: dict[int, Segments] = {}
 
@@ -73,11 +75,11 @@ class CpuOps(CpuSamplingOps):
 
     def pack_linear(self, blocks: Sequence[WeightBlocks]) -> PackedLinear:  # type: ignore[override]
         """Repack weights [out_i, in], joined along `out`."""
-        return pack_blocks(self._library, blocks)
+        return pack_blocks(self._library, self._arena, blocks)
 
     def pack_embedding(self, blocks: WeightBlocks) -> PackedLinear:  # type: ignore[override]
         """Repack an embedding [vocab, hidden]; it works as the weight of `linear` as well."""
-        return pack_blocks(self._library, [blocks])
+        return pack_blocks(self._library, self._arena, [blocks])
 
     def embedding(self, out: Tensor, ids: Tensor, weight: Any, rows: Count) -> None:
         """Set out[i] = weight[ids[i]]."""

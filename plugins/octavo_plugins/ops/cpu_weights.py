@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from octavo.interfaces.weights import WeightBlocks
     from octavo_kernels.cpu.library import Library
+    from octavo_kernels.cpu.memory import Arena
 
 BLOCK_TYPES: Final = FORMATS
 _FLOATS: Final = ("F32", "F16", "BF16")
@@ -39,7 +40,7 @@ class PackedLinear:
     parts: tuple[PackedPart, ...]
 
 
-def pack_blocks(library: Library, blocks: Sequence[WeightBlocks]) -> PackedLinear:
+def pack_blocks(library: Library, arena: Arena, blocks: Sequence[WeightBlocks]) -> PackedLinear:
     """Pack weights [out_i, in], joined along `out`.
 
     Raises UnsupportedError for a block type that has no kernel, and ModelLoadError for weights
@@ -56,7 +57,7 @@ def pack_blocks(library: Library, blocks: Sequence[WeightBlocks]) -> PackedLinea
                 f"block types it takes: {', '.join(BLOCK_TYPES)}",
             )
         sources = [Blocks(one.block_type, one.data, one.columns) for one in group]
-        matrix = pack(library, sources, torch.get_num_threads())
+        matrix = pack(library, sources, arena, torch.get_num_threads())
         if matrix is None:
             raise ModelLoadError(
                 f"the tensor {names} holds weights that are NaN or infinite",

@@ -15,6 +15,8 @@ namespace {
 
 // Activations that are gone through for one panel: as much as stays in a second-level cache.
 constexpr int64_t CACHED_BYTES = 160 * 1024;
+// How far ahead weights are fetched that are used once.
+constexpr int64_t AHEAD_BYTES = 2048;
 
 using FastProduct = void (*)(int64_t, const uint8_t*, const ActivationGroup*, int64_t,
                              const PanelOutput&);
@@ -89,9 +91,11 @@ void multiply(const Linear& a, Worker& worker, const Group* tiles, int64_t rows,
       const int64_t output = panel * LANES;
       for (int64_t tile = first_tile; tile < last_tile; tile++) {
         const int64_t row = tile * TILE, count = std::min<int64_t>(TILE, rows - row);
+        // while the first tile is computed, the weights come in that the next panel wants
+        const int64_t ahead = num_tiles == 1 ? AHEAD_BYTES : tile == first_tile ? panel_bytes : 0;
         const PanelOutput target{a.out + row * a.out_stride + output, a.out_stride,
                                  a.bias == nullptr ? nullptr : a.bias + output,
-                                 a.outputs - output, count};
+                                 a.outputs - output, count, ahead};
         product(count, a.weight + panel * panel_bytes, tiles + tile * groups, groups, target);
       }
     }

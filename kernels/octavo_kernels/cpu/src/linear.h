@@ -42,7 +42,13 @@ struct PanelOutput {
   const float* bias;
   int64_t num_outputs;  // of the panel that exist
   int64_t num_rows;     // of the tile that exist
+  int64_t ahead;        // bytes beyond the weights in use to fetch into the cache; 0: none
 };
+
+// Fetches `bytes` that are needed soon.
+inline void prefetch(const uint8_t* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
 
 template <int count>
 void write_panel(Floats* sums, const PanelOutput& output) {
@@ -68,6 +74,7 @@ void multiply_panel(const uint8_t* panel, const ActivationGroup* tile, int64_t g
     const uint8_t* header = panel;
     panel += Format::HEADER;
     for (int64_t i = 0; i < Format::GROUPS; i++, panel += Format::GROUP_BYTES, tile++) {
+      if (output.ahead != 0) prefetch(panel + output.ahead, Format::GROUP_BYTES);
       const Scales scales = Format::scales(header, panel);
       constexpr int parts = Format::HAS_HALVES ? 2 : 1, vectors = VECTORS / parts;
 #pragma GCC unroll 2

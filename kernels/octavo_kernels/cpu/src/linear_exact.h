@@ -91,6 +91,7 @@ void multiply_panel_exact(const uint8_t* panel, const ExactGroup* tile, int64_t 
     const uint8_t* header = panel;
     panel += Format::HEADER;
     for (int64_t i = 0; i < Format::GROUPS; i++, panel += Format::GROUP_BYTES, tile++) {
+      if (output.ahead != 0) prefetch(panel + output.ahead, Format::GROUP_BYTES);
       Floats weights[GROUP];
       Format::expand(panel, weights);
       const Scales scales = Format::scales(header, panel);
