@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from octavo_kernels.cpu import calls
 from octavo_kernels.cpu.library import Call
-from octavo_kernels.cpu.lora import LowRankFactors, SegmentTable, SlotTable
+from octavo_kernels.cpu.lora import LowRankFactors, SlotTable
 from octavo_kernels.cpu.memory import Arena
 from octavo_kernels.cpu.packing import linear_bytes
 from octavo_plugins.native.cpu_calls import CpuCall, address
 from octavo_plugins.ops.cpu_sampling import CpuSamplingOps
+from octavo_plugins.ops.cpu_segments import Segments
 from octavo_plugins.ops.cpu_weights import BLOCK_TYPES, PackedLinear, pack_blocks
 from octavo_plugins.ops.torch_ops import RotaryTable, joined_heads
 
@@ -34,18 +35,6 @@ if TYPE_CHECKING:
 _FLOAT_BYTES = 4
 _SILU, _GELU = 0, 1
 _MULTIPLY, _SOFT_CAP = 0, 1
-
-
-class Segments:
-    """A batch's segments in a table that kernels read."""
-
-    def __init__(self, batch: AdapterBatch) -> None:
-        self.batch = batch
-        self.table = SegmentTable()
-
-    def refresh(self) -> None:
-        """Write the segments that the batch has by now."""
-        self.table.fill([(one.slot, one.tokens, one.scales) for one in self.batch.segments])
 
 
 class CpuOps(CpuSamplingOps):
