@@ -237,6 +237,54 @@ class Logprobs(Structure):
     )
 
 
+class WriteKv(Structure):
+    """Arguments of `write_kv`."""
+
+    _fields_ = (
+        ("pages", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("slots", c_void_p),
+        ("tokens", c_void_p),
+        ("k_stride", c_int64),
+        ("k_head_stride", c_int64),
+        ("v_stride", c_int64),
+        ("v_head_stride", c_int64),
+        ("kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("block_size", c_int64),
+        ("format", c_int64),
+    )
+
+
+class Attention(Structure):
+    """Arguments of `attention`."""
+
+    _fields_ = (
+        ("out", c_void_p),
+        ("q", c_void_p),
+        ("pages", c_void_p),
+        ("sequences", c_void_p),
+        ("query_start", c_void_p),
+        ("seq_lens", c_void_p),
+        ("block_tables", c_void_p),
+        ("out_stride", c_int64),
+        ("out_head_stride", c_int64),
+        ("q_stride", c_int64),
+        ("q_head_stride", c_int64),
+        ("table_stride", c_int64),
+        ("heads", c_int64),
+        ("kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("block_size", c_int64),
+        ("format", c_int64),
+        ("window", c_int64),
+        ("parts_floats", c_int64),
+        ("scale", c_float),
+        ("softcap", c_float),
+    )
+
+
 ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "rms_norm": RmsNorm,
     "add_rms_norm": AddRmsNorm,
@@ -249,4 +297,6 @@ ARGUMENTS: Final[dict[str, type[Structure]]] = {
     "sample": Sample,
     "logprobs": Logprobs,
     "adapt": Adapt,
+    "write_kv": WriteKv,
+    "attention": Attention,
 }

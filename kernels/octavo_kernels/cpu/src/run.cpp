@@ -22,6 +22,8 @@ constexpr NamedOperation OPERATIONS[] = {
     named<Sample, sample>("sample"),
     named<Logprobs, logprobs>("logprobs"),
     named<Adapt, adapt>("adapt"),
+    named<WriteKv, write_kv>("write_kv"),
+    named<Attention, attention>("attention"),
 };
 
 constexpr int64_t NUM_OPERATIONS = sizeof(OPERATIONS) / sizeof(OPERATIONS[0]);
