@@ -6,14 +6,16 @@ Knows names, paths and scales. Does not know files or how adapters are applied.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from octavo.errors import RequestError
 from octavo.interfaces.adapter import AdapterSpec, AdapterUse
+
+#: far above what any adapter is of use with, and far from what float32 cannot hold
+MAX_SCALE: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,9 @@ class LoRARequest:
     """An adapter: a folder with its files, under a name of the caller's own.
 
     `scale` multiplies what the adapter changes, beside the factor in its own files: 0 is the model
-    alone. `lora_int_id` is taken for programs written for vLLM, where it tells adapters apart;
-    here the content of their files does. Where there is a `root`, no file may lie outside of that
-    folder.
+    alone, and MAX_SCALE the most to either side. `lora_int_id` is taken for programs written for
+    vLLM, where it tells adapters apart; here the content of their files does. Where there is a
+    `root`, no file may lie outside of that folder.
 
     Raises RequestError, a ValueError, for values that can be none of these.
     """
@@ -43,8 +45,11 @@ class LoRARequest:
         if not isinstance(path, str | Path) or not str(path):
             raise _refused(f"lora_path must be the path of a folder, not {path!r:.80}")
         is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
-        if not is_number or not math.isfinite(scale):
-            raise _refused(f"scale must be a finite number, not {scale!r:.80}")
+        if not is_number or not abs(scale) <= MAX_SCALE:  # NaN is not at most anything
+            raise _refused(
+                f"the scale of adapter '{name:.80}' must be a number from {-MAX_SCALE:g} to "
+                f"{MAX_SCALE:g}, not {scale!r:.80}"
+            )
 
     def _as_given(self) -> tuple[Any, ...]:
         """Return the values as what they may be: anything."""

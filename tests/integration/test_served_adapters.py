@@ -150,6 +150,38 @@ def test_a_fifo_among_the_files_holds_up_nobody(server, root, expected):
     server.post(UNLOAD, lora_name="after")
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("scale", [1e308, 1e39, -1e20, 1000.5])
+def test_a_scale_out_of_bounds_is_400(server, path, scale):
+    asked = (
+        {"prompt": "x"}
+        if path == "/v1/completions"
+        else {"messages": [{"role": "user", "content": "x"}]}
+    )
+    refused = server.post(
+        path, asked | {"model": "base", "adapters": [{"name": "one", "scale": scale}]}
+    )
+    assert refused.status_code == 400, refused.text
+    assert refused.json()["error"]["param"] == "adapters"
+    assert "'one' must be a number from -1000 to 1000" in refused.json()["error"]["message"]
+
+
+def test_logits_that_an_adapter_makes_no_numbers_are_400(server, root, expected):
+    write(root, "huge", seed=5, size=1e38)
+    assert server.post(LOAD, lora_name="huge", lora_path="huge").status_code == 200
+    blend = [{"name": "huge", "scale": 1000}]
+    for fields, param in (
+        ({"model": "base", "adapters": blend}, "adapters"),
+        ({"model": "huge"}, "model"),
+    ):
+        refused = server.post("/v1/completions", ASKED | fields)
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["param"] == param
+        assert "run with adapters: 'huge' (scale " in refused.json()["error"]["message"]
+    assert text(server, model="one") == expected["one"]
+    server.post(UNLOAD, lora_name="huge")
+
+
 def test_B127_a_bad_adapter_at_start_is_refused(model, root):
     write(root, "start", rank=64)
     code, said, _ = run_to_exit(

@@ -270,6 +270,22 @@ def test_an_adapter_that_is_not_there(llm, tmp_path):
     assert f"'{tmp_path / 'no'}' is no folder" in output.outputs[0].error
 
 
+def test_logits_that_an_adapter_makes_no_numbers_are_the_requests_fault(llm, folders, tmp_path):
+    huge = write_adapter(tmp_path / "huge", base_weights(), Lora(seed=5, size=1e38))
+    adapters = [
+        (request(folders, "few", -0.5), LoRARequest("huge", 1, str(huge), 1000)),
+        request(folders, "few"),
+        None,
+    ]
+    bad, *good = run(llm, [PROMPT] * 3, adapters, GREEDY)
+    assert bad.outputs[0].error == (
+        "the logits hold NaN or infinity\n"
+        "  the request is run with adapters: 'few' (scale -0.5), 'huge' (scale 1000)\n"
+        "  try smaller scales"
+    )
+    assert [output.outputs[0].error for output in good] == [None, None]
+
+
 def test_adapters_may_be_switched_off(model, folders):
     with open_llm(model, enable_lora=False) as llm:
         refused, plain = run(llm, [PROMPT] * 2, [request(folders, "all"), None], GREEDY)

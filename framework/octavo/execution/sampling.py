@@ -18,7 +18,7 @@ import torch
 
 from octavo.engine.messages import TokenLogprobs
 from octavo.engine.plan import RowError
-from octavo.errors import RequestError
+from octavo.errors import AdapterError, RequestError
 from octavo.execution.columns import UINT64
 from octavo.execution.custom_stages import CustomStages
 from octavo.execution.masks import apply_mask
@@ -131,10 +131,11 @@ class RowSampler:
 
     def _why_bad(self, logits: Tensor, row: int) -> RowError:
         """Return why no token could be drawn of logits [vocab], as the op set left them."""
-        best, params = float(logits.max()), self._rows.spec(row).params
+        best, spec = float(logits.max()), self._rows.spec(row)
         if math.isnan(best) or best == math.inf or not self._rows.has_edits[row]:
-            return RowError("the logits hold NaN or infinity")
-        return RowError.of(_nothing_left(params, has_form=self._rows.grammars[row] is not None))
+            return _not_numbers(spec)
+        has_form = self._rows.grammars[row] is not None
+        return RowError.of(_nothing_left(spec.params, has_form=has_form))
 
     def _edit(self, logits: Tensor, place: _Place, inputs: SamplingInputs) -> None:
         """Edit one row, or note for the op set how it is to be edited."""
@@ -216,6 +217,16 @@ class RowSampler:
         )
         records = token_logprobs(self._ops.logprobs(raw, inputs), chosen.tolist())
         return dict(zip(wanted, records, strict=True))
+
+
+def _not_numbers(spec: RowSpec) -> RowError:
+    """Return the error of logits that are no numbers: the request's own fault with adapters."""
+    headline = "the logits hold NaN or infinity"
+    uses = [f"'{use.spec.name}' (scale {use.scale:g})" for use in spec.adapters if use.scale]
+    if not uses:
+        return RowError(headline)
+    facts = (f"the request is run with adapters: {', '.join(uses)}", "try smaller scales")
+    return RowError.of(AdapterError(headline, *facts, param="lora_request"))
 
 
 def _nothing_left(params: SamplingParams, *, has_form: bool) -> RequestError:

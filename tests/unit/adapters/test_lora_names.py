@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 import pytest
 
@@ -71,6 +72,22 @@ def test_adapters_of_each_prompt():
     assert adapters_of_each([one, None, [one, two]], 3) == [one, None, [one, two]]
     with pytest.raises(RequestError, match="2 prompts, but 1 lora_request"):
         adapters_of_each([one], 2)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [1000.5, -1001, 1e20, 1e39, 1e308, 10**400, math.inf, -math.inf, math.nan, "1", True,
+     None],
+)  # fmt: skip
+def test_a_scale_that_is_no_scale_is_refused_with_the_limits(scale):
+    with pytest.raises(RequestError, match="'one' must be a number from -1000 to 1000") as caught:
+        LoRARequest("one", 1, "/one", scale)
+    assert caught.value.param == "lora_request"
+
+
+@pytest.mark.parametrize("scale", [0, 1000, -1000.0, 1e-300])
+def test_scales_within_the_limits_are_taken(scale):
+    assert LoRARequest("one", 1, "/one", scale).use.scale == scale
 
 
 def test_it_is_a_public_name():

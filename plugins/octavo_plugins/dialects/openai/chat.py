@@ -56,10 +56,10 @@ class ChatApi:
         """Answer one request."""
         decoded = await read_body(request, ChatBody, self._context)
         body = decoded.body
-        target = self._context.target(body.model, body.blend)
-        model, identity = target.model, self._identities.next(body, target.name)
         names = chat_names(body)
         with renamed(names):
+            target = self._context.target(body.model, body.blend)
+            model, identity = target.model, self._identities.next(body, target.name)
             generation = await self._start(body, target, identity, decoded.num_bytes)
         answer = ChatAnswerWriter(body, model, identity, generation)
         return await reply(request, decoded, answer, generation, names)

@@ -52,10 +52,10 @@ class CompletionApi:
         """Answer one request."""
         decoded = await read_body(request, CompletionBody, self._context)
         body = decoded.body
-        target = self._context.target(body.model, body.blend)
-        model, identity = target.model, self._identities.next(body, target.name)
         names = common_names(body)
         with renamed(names):
+            target = self._context.target(body.model, body.blend)
+            model, identity = target.model, self._identities.next(body, target.name)
             generation = await _start(body, target, identity)
         answer = CompletionAnswerWriter(body, model, identity, generation)
         return await reply(request, decoded, answer, generation, names)
