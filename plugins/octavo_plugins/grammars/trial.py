@@ -24,6 +24,8 @@ class Trial:
     """Hands grammars to processes that are kept for the next ones. `check` is thread-safe.
 
     There are as many as were needed at once; one that was ended is replaced when it is needed.
+    One that another ended, such as the system when memory is short, says nothing of a grammar: it
+    is tried once more, by a new process.
     """
 
     def __init__(self, max_s: float, max_mb: int) -> None:
@@ -39,7 +41,16 @@ class Trial:
 
         Raises GrammarError when the grammar exceeds time, memory or stack, and after `close`.
         """
-        process = self._take()
+        answer = self._try(source, is_new=False)
+        if answer is None:
+            answer = self._try(source, is_new=True)
+        if answer is None:
+            raise GrammarError(*self._reasons(is_late=False))
+        return answer or None
+
+    def _try(self, source: str, *, is_new: bool) -> str | None:
+        """Return one process's answer; None when it ended over it. Raises GrammarError if late."""
+        process = self._take(is_new=is_new)
         is_late = threading.Event()
         timer = threading.Timer(self._max_s, _kill, (process, is_late))
         timer.start()
@@ -49,9 +60,9 @@ class Trial:
         finally:
             timer.cancel()
             self._give_back(process, is_usable=answer is not None)
-        if answer is None:
-            raise GrammarError(*self._reasons(is_late=is_late.is_set()))
-        return answer or None
+        if answer is None and is_late.is_set():
+            raise GrammarError(*self._reasons(is_late=True))
+        return answer
 
     def close(self) -> None:
         """End all processes, also those at work; twice is fine."""
@@ -71,13 +82,22 @@ class Trial:
         limit = f"compiling takes more than {self._max_mb} MB, or is nested too deeply"
         return limit, "make it smaller"
 
-    def _take(self) -> subprocess.Popen[bytes]:
+    def _take(self, *, is_new: bool) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._is_closed:
                 raise GrammarError(*self._reasons(is_late=False))
-            process = self._idle.pop() if self._idle else self._start()
+            process = self._start() if is_new else self._idle_one() or self._start()
             self._busy.add(process)
             return process
+
+    def _idle_one(self) -> subprocess.Popen[bytes] | None:
+        """Take a process that has not been ended meanwhile, if there is one."""
+        while self._idle:
+            process = self._idle.pop()
+            if process.poll() is None:
+                return process
+            _end(process)
+        return None
 
     def _start(self) -> subprocess.Popen[bytes]:
         # -P: nothing of the folder beside the program is imported by accident
