@@ -219,6 +219,7 @@ def explain_validation(error: ValidationError) -> list[str]:
     lines = []
     for one in error.errors(include_url=False, include_context=False):
         place = ".".join(str(part) for part in one["loc"]) or "as a whole"
-        message = one["msg"][:1].lower() + one["msg"][1:]
+        text = one["msg"].removeprefix("Value error, ")
+        message = text[:1].lower() + text[1:]
         lines.append(f"{place}: {message}, got {one['input']!r:.80}")
     return lines

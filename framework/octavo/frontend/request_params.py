@@ -67,6 +67,7 @@ class DeclaredParams:
             f"no component in use declares a parameter {name!r:.80}",
             did_you_mean(name, self.names),
             f"declared: {names}",
+            "a plugin declares those that its component reads: Component(params=...)",
             param=name[:80],
         )
 

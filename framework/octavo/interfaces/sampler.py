@@ -61,7 +61,9 @@ class SamplerStage(ABC):
     position: int = 150
     #: True when op sets run this stage fused, from `SamplingInputs`
     is_native: bool = False
-    #: names of the fields of `SamplingParams` (or keys of its `extra_args`) that it reads
+    #: names of the fields of `SamplingParams` (or keys of its `extra_args`) that it reads. It tells
+    #: readers and tests, and lets no request give a key: that takes `Component(params=Model)`, a
+    #: subclass of `octavo.plugin.options.RequestParams` with a field for each
     parameters: tuple[str, ...] = ()
 
     def __init__(self, options: Any = None) -> None:

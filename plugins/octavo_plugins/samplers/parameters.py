@@ -66,11 +66,23 @@ class XtcParams(RequestParams):
 
 
 def _listed(value: Any) -> Any:
-    """Read the form that text-generation-webui sends: JSON texts with commas between them."""
+    """Read the form that text-generation-webui sends: JSON texts with commas between them.
+
+    No text at all is no breakers. Any other that is no such list is refused: a breaker by itself
+    must not be mistaken for one.
+    """
     if not isinstance(value, str):
         return value
+    if not value:
+        return []
     text = value.strip()
-    return json.loads(text if text.startswith("[") else f"[{text}]")  # its error is a ValueError
+    try:
+        listed = json.loads(text if text.startswith("[") else f"[{text}]")
+    except (ValueError, RecursionError):
+        listed = None
+    if not text or not isinstance(listed, list) or not all(isinstance(x, str) for x in listed):
+        raise ValueError('must be a list of texts, or such a list as a text: ["\\n", ":"]')
+    return listed
 
 
 Breaker = Annotated[str, StringConstraints(min_length=1, max_length=40)]

@@ -68,14 +68,19 @@ def test_an_unknown_name_is_refused_with_the_nearest():
         "  did you mean 'typical_p'?\n"
         "  declared: dry_allowed_length, dry_base, dry_multiplier, dry_penalty_last_n, "
         "dry_sequence_breakers, dynatemp_exponent, dynatemp_range, mirostat, mirostat_eta, "
-        "mirostat_tau, typical_p, xtc_probability, xtc_threshold"
+        "mirostat_tau, typical_p, xtc_probability, xtc_threshold\n"
+        "  a plugin declares those that its component reads: Component(params=...)"
     )
 
 
 def test_where_nothing_is_declared_nothing_is_taken():
     error = refusal({"typical_p": 0.5}, declared=None)
 
-    assert str(error) == ("no component in use declares a parameter 'typical_p'\n  declared: none")
+    assert str(error) == (
+        "no component in use declares a parameter 'typical_p'\n"
+        "  declared: none\n"
+        "  a plugin declares those that its component reads: Component(params=...)"
+    )
 
 
 def test_a_bad_value_is_refused_with_the_rule():
@@ -96,7 +101,8 @@ def test_a_bad_value_is_refused_with_the_rule():
         ("dry_penalty_last_n", -2), ("dry_sequence_breakers", [1]),
         ("dry_sequence_breakers", [""]), ("dry_sequence_breakers", ["x" * 41]),
         ("dry_sequence_breakers", ["x"] * 65), ("dry_sequence_breakers", "no JSON"),
-        ("dry_sequence_breakers", {"a": 1}),
+        ("dry_sequence_breakers", {"a": 1}), ("dry_sequence_breakers", {}),
+        ("dry_sequence_breakers", 0), ("dry_sequence_breakers", False),
     ],
 )  # fmt: skip
 def test_bad_values_name_their_field(name, value):
@@ -138,6 +144,24 @@ def test_a_model_reads_back_what_was_given_with_its_defaults():
     assert read.dry_sequence_breakers == ["\n", ":", '"', "*"]
     assert read.is_on
     assert not DryParams.read(SamplingParams()).is_on
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\n", " ", "x", "no JSON", ":", '"', '["a"', '{"a": 1}', "1, 2", '["a", 1]', "null",
+     "[" * 5000],
+)  # fmt: skip
+def test_a_text_that_lists_no_breakers_is_refused_and_not_read_as_none(text):
+    error = refusal({"dry_multiplier": 1.0, "dry_sequence_breakers": text})
+
+    assert error.param == "dry_sequence_breakers"
+    assert error.headline.startswith("dry_sequence_breakers: must be a list of texts, or such a")
+
+
+@pytest.mark.parametrize("nothing", ["", "[]", " [] ", []])
+def test_no_breakers_may_be_asked_for(nothing):
+    (args,) = prepare({"dry_multiplier": 1.0, "dry_sequence_breakers": nothing})
+    assert args["dry_sequence_breakers"] == []
 
 
 @pytest.mark.parametrize("breakers", ['"\\n", ":"', '["\\n", ":"]', ["\n", ":"]])
