@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PARAM = "structured_outputs"
+_TOO_DEEP = "the JSON schema is nested too deeply"
 #: keywords of JSON schemas that hold values, and those that hold schemas by name
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 _MAPS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
@@ -74,10 +75,7 @@ class StructuredOutputsParams:
     def to_grammar(self) -> GrammarSpec:
         """Return the grammar as the engine is told it: equal ones are compiled once."""
         if self.json is not None:
-            schema = _schema(self.json)
-            if self.disable_additional_properties:
-                schema = _closed(schema)
-            return GrammarSpec("json_schema", _text(schema), self._whitespace)
+            return GrammarSpec("json_schema", self._schema_text(self.json), self._whitespace)
         if self.regex is not None:
             return GrammarSpec("regex", self.regex)
         if self.choice is not None:
@@ -85,6 +83,13 @@ class StructuredOutputsParams:
         if self.grammar is not None:
             return GrammarSpec("lark", self.grammar)
         return GrammarSpec("json_object", "", self._whitespace)
+
+    def _schema_text(self, given: str | dict[str, Any]) -> str:
+        schema = _schema(given)
+        try:
+            return _text(_closed(schema) if self.disable_additional_properties else schema)
+        except RecursionError as error:
+            raise _refused(_TOO_DEEP) from error
 
     @property
     def _whitespace(self) -> str | None:
@@ -127,7 +132,7 @@ def _schema(given: str | dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise _refused("the JSON schema is not valid JSON", str(error)) from error
     except RecursionError as error:
-        raise _refused("the JSON schema is nested too deeply") from error
+        raise _refused(_TOO_DEEP) from error
     if not isinstance(schema, dict):
         raise _refused(f"a JSON schema must be an object, not {text:.40}")
     return schema

@@ -110,7 +110,7 @@ def nested(num_levels):
         ({"type": "notatype"}, "response_format", "Invalid type: notatype"),
         ({"$ref": "#/nope"}, "response_format", "'/nope' does not exist"),
         ([1], "response_format", "must be an object"),
-        (nested(200), "response_format", "recursion limit"),
+        (nested(200), "response_format", "nested too deeply"),
         ({"type": "integer", "multipleOf": 99_999_989}, "response_format", "longer than 3 s"),
         ({"guided_regex": "(a+)+$(?=b)"}, "guided_regex", "look-around"),
         ({"structured_outputs": {"grammar": 'root ::= "a"'}}, "structured_outputs", "EBNF"),

@@ -32,6 +32,7 @@ _NAMES: Final[dict[GrammarForm, str]] = {
 }
 #: where llguidance repeats the grammar below its message
 _EXCERPT: Final = re.compile(r"^ *\d+ \| ", re.MULTILINE)
+_TOO_DEEP: Final = re.compile(r'parse "%json": recursion limit|lark grammar too deeply nested')
 _PLACE: Final = re.compile(r"^at \d+\(\d+\): ")
 _IN_SCHEMA: Final = re.compile(r'.*failed to (?:compile JSON schema|parse "%json"): ', re.DOTALL)
 _IN_REGEX: Final = re.compile(r".*^error: ", re.DOTALL | re.MULTILINE)
@@ -155,6 +156,8 @@ def reason_of(message: str) -> str:
     """Return what llguidance complains of, in one line, without its excerpt of the grammar."""
     if message.startswith("NoExtensionBias"):
         return "no text has this form"
+    if _TOO_DEEP.search(message):
+        return "it is nested too deeply"
     excerpt = _EXCERPT.search(message)
     text = message[: excerpt.start()] if excerpt else message
     for prefix in (_IN_SCHEMA, _IN_REGEX, _PLACE):

@@ -142,6 +142,16 @@ def test_a_schema_that_is_nested_beyond_all_bounds_is_refused():
         StructuredOutputsParams(json='{"items":' * 100_000 + "{}" + "}" * 100_000)
 
 
+def test_one_that_is_nested_too_deeply_to_be_closed_is_refused():
+    schema = {}
+    for _ in range(400):  # JSON counts two levels for each, closing takes three calls
+        schema = {"anyOf": [schema]}
+    params = StructuredOutputsParams(json=schema, disable_additional_properties=True)
+
+    with pytest.raises(RequestError, match="nested too deeply"):
+        params.to_grammar()
+
+
 def test_a_dict_in_its_place_is_refused():
     with pytest.raises(RequestError, match="must be a StructuredOutputsParams"):
         SamplingParams(structured_outputs={"regex": "a"})

@@ -388,11 +388,11 @@ def chain(num_links):
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (schema_spec(deep(200)), "recursion limit"),
+        (schema_spec(deep(200)), "it is nested too deeply$"),
         (schema_spec(chain(5000)), "nested too deeply"),
         (schema_spec({"enum": [f"value {i}" for i in range(100_000)]}), "too long"),
         (GrammarSpec("regex", "a" * 2_000_000), "too long"),
-        (GrammarSpec("lark", "start: " + "(" * 1000 + '"a"' + ")" * 1000), "deeply nested"),
+        (GrammarSpec("lark", "start: " + "(" * 1000 + '"a"' + ")" * 1000), "nested too deeply$"),
         (
             GrammarSpec("lark", "\n".join([
                 "start: T0", *(f"T{i}: T{i + 1} T{i + 1}" for i in range(60)), 'T60: "b"'])),
