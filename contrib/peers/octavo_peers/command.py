@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from octavo.errors import ConfigError, OctavoError
 from octavo_peers import options
-from octavo_peers.plot import require_matplotlib, save_plot
+from octavo_peers.plot import require_plot, save_plot
 from octavo_peers.results import Results
 from octavo_peers.table import render
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def compare(args: argparse.Namespace) -> int:
     """Measure, and print the table or JSON."""
     if args.plot:
-        require_matplotlib()
+        require_plot(args.plot)
     comparison = options.comparison(args)
     with _ended_by_sigterm():
         results = comparison.run()
@@ -52,6 +52,8 @@ def compare(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> int:
     """Print or plot what `compare --json` printed."""
+    if args.plot:
+        require_plot(args.plot)
     try:
         results = Results.from_json(json.loads(args.file.read_text()))
     except OSError as error:

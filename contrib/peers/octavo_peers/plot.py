@@ -36,14 +36,16 @@ class Line:
     highs: list[float]
 
 
-def require_matplotlib() -> None:
-    """Raise ConfigError where there is no matplotlib: before hours of measuring, not after."""
+def require_plot(path: Path) -> None:
+    """Raise ConfigError where no plot can be written: before hours of measuring, not after."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(
             "--plot needs matplotlib, which is not installed",
             "pip install matplotlib",
             "or keep the results with --json, and plot them elsewhere with `report FILE --plot`",
         )
+    if not path.parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent} (--plot {path})")
 
 
 def lines(results: Results, prompt_tokens: int, phase: str) -> list[Line]:
@@ -70,26 +72,28 @@ def lines(results: Results, prompt_tokens: int, phase: str) -> list[Line]:
 
 def save_plot(results: Results, path: Path) -> None:
     """Write a PNG: a row for each length of prompts, prefill beside decode."""
-    require_matplotlib()
     figures = importlib.import_module("matplotlib.figure")
+    prefix_tokens = results.cases[0].num_prefix_tokens
+    shared = f"{prefix_tokens} shared + " if prefix_tokens else ""
     prompts = list(dict.fromkeys(case.num_prompt_tokens for case in results.cases))
     width, height = _INCHES
-    figure = figures.Figure(
-        figsize=(width * len(PHASES), height * len(prompts) + 0.4), layout="constrained"
-    )
+    figure = figures.Figure((width * len(PHASES), height * len(prompts) + 0.8))
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.1)
     grid = figure.subplots(len(prompts), len(PHASES), squeeze=False)
     for row, prompt_tokens in zip(grid, prompts, strict=True):
         for axes, phase in zip(row, PHASES, strict=True):
             _draw(axes, lines(results, prompt_tokens, phase))
-            axes.set_title(f"{phase}, {prompt_tokens} tokens in", fontsize="medium")
+            axes.set_title(f"{phase}, {shared}{prompt_tokens} tokens in", fontsize="medium")
             axes.set_xticks(*_ticks(results, prompt_tokens))
             axes.set_xlabel("sequences at once")
             axes.set_ylabel("tokens/s, all sequences")
-    grid[0][0].legend(frameon=False)
+    names = grid[0][0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=len(ENGINES), frameon=False)
     settings = results.settings
     model = Path(settings["contenders"][0]["model"]).name
     rounds = f"median and range of {settings['num_rounds']} rounds"
-    figure.suptitle(f"{model}, {settings['num_threads']} threads; {rounds}", fontsize="medium")
+    threads = f"{settings['num_threads']} threads of {results.machine['cpu']}"
+    figure.suptitle(f"{model}, {threads}\n{rounds}", fontsize="medium")
     figure.savefig(path, format="png", dpi=150)
 
 

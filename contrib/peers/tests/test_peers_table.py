@@ -8,7 +8,7 @@ import pytest
 
 from octavo.errors import ConfigError
 from octavo_peers.engines import ENGINES
-from octavo_peers.plot import Line, lines, require_matplotlib, save_plot
+from octavo_peers.plot import Line, lines, require_plot, save_plot
 from octavo_peers.results import CaseTimes, Results, Run
 from octavo_peers.table import rate_text, ratio_text, render
 from octavo_peers.work import Case
@@ -132,11 +132,18 @@ def test_a_line_has_a_point_for_each_number_that_was_measured():
     assert panel[2].num_seqs == []
 
 
-def test_without_matplotlib_it_says_what_to_do(monkeypatch):
+def test_without_matplotlib_it_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
     with pytest.raises(ConfigError, match="--plot needs matplotlib, which is not installed"):
-        require_matplotlib()
+        require_plot(tmp_path / "plot.png")
+
+
+def test_without_a_folder_for_it_nothing_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+
+    with pytest.raises(ConfigError, match=r"there is no folder .*none \(--plot .*plot.png\)"):
+        require_plot(tmp_path / "none" / "plot.png")
 
 
 def test_a_plot_is_a_png(tmp_path):
