@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from octavo.adapter_faults import TensorFault, fault_lines
 from octavo.errors import AdapterError, ModelLoadError, did_you_mean
 from octavo.execution.sharding import share_of_range
 from octavo.interfaces.ops import AdapterPart, OpSet
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 #: the weight that logits are made with: its inputs are rows of logits, not tokens of the step
 HEAD = "lm_head.weight"
-_MAX_FAULTS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +92,27 @@ class AdapterTargets:
         }
 
     def _check(self, deltas: Mapping[str, LowRank], max_rank: int) -> None:
-        faults = []
+        faults: list[TensorFault] = []
         for source, delta in deltas.items():
             target, rank = self._targets.get(source), len(delta.a)
             changed = (len(delta.b), delta.a.shape[1])
             if target is None:
-                faults.append(f"{source}: {self._why_not(source)}")
+                faults.append(self._why_not(source))
             elif changed != target.shape:
-                faults.append(f"{source} is {list(target.shape)}, the change is {list(changed)}")
+                text = f"it is {list(target.shape)}, the change is {list(changed)}"
+                faults.append(TensorFault(source, text))
             elif rank > max_rank:
-                faults.append(f"{source}: rank {rank} is more than max-lora-rank, {max_rank}")
+                text = f"rank {rank} is more than max-lora-rank, {max_rank}"
+                faults.append(TensorFault(source, text))
         if faults:
-            more = len(faults) - _MAX_FAULTS_SHOWN
-            raise AdapterError(
-                "this adapter does not fit the model",
-                *faults[:_MAX_FAULTS_SHOWN],
-                f"and {more} more faults" if more > 0 else "",
-            )
+            raise AdapterError("this adapter does not fit the model", *fault_lines(faults))
 
-    def _why_not(self, source: str) -> str:
+    def _why_not(self, source: str) -> TensorFault:
         known = self._others.get(source)
         if known is not None:
-            return known
+            return TensorFault(source, known)
         hint = did_you_mean(source, self._targets)
-        return f"the model has no such tensor{'; ' if hint else ''}{hint}"
+        return TensorFault(source, "the model has no such tensor", hint)
 
     def _part(self, source: str, target: _Target, delta: LowRank) -> AdapterPart:
         split = target.spec.split

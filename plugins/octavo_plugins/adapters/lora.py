@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from octavo.adapter_faults import TensorFault, fault_lines
 from octavo.errors import AdapterError, ModelLoadError
 from octavo.interfaces.adapter import AdapterFormat, AdapterWeights, LowRank
 from octavo_plugins.adapters.peft_config import CONFIG, PeftConfig, read_peft_config
@@ -39,7 +40,6 @@ _FACTOR: Final = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 _DTYPES: Final = ("F32", "F16", "BF16")
 _MATRIX: Final = 2
 _MAX_CONFIG_BYTES: Final = 1 << 20
-_MAX_FAULTS_SHOWN: Final = 8
 #: what a name holds that is no factor of a linear layer, and what it stands for
 _OTHER_TENSORS: Final = (
     ("lora_embedding_", "adapters of embeddings are not supported"),
@@ -110,28 +110,24 @@ def _deltas(
 ) -> dict[str, LowRank]:
     """Return the changes by the tensor that each changes. Raises AdapterError naming all faults."""
     factors: dict[str, dict[str, _Matrix]] = {}
-    faults: list[str] = []
+    faults: list[TensorFault] = []
     for name, stored in sorted(tensors.items()):
         match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
         fault = _name_fault(name) if match is None else _tensor_fault(stored)
         if fault or match is None:
-            faults.append(f"{name}: {fault}")
+            faults.append(TensorFault(name, fault))
             continue
         values = _values(stored)
         if not np.isfinite(values).all():
-            faults.append(f"{name}: holds NaN or infinity")
+            faults.append(TensorFault(name, "holds NaN or infinity"))
         factors.setdefault(match["module"], {})[match["side"]] = values
     for module, sides in factors.items():
-        faults += _pair_faults(module, sides, config)
-    if not tensors:
-        faults.append("it holds no tensors")
-    if faults:
-        more = len(faults) - _MAX_FAULTS_SHOWN
-        raise AdapterError(
-            f"this adapter cannot be served ('{file}')",
-            *faults[:_MAX_FAULTS_SHOWN],
-            f"and {more} more faults" if more > 0 else "",
-        )
+        text = _pair_fault(sides, config.rank_of(module))
+        if text:
+            faults.append(TensorFault(module, text))
+    if faults or not tensors:
+        lines = fault_lines(faults) if tensors else ["it holds no tensors"]
+        raise AdapterError(f"this adapter cannot be served ('{file}')", *lines)
     return {
         f"{module}.weight": LowRank(sides["A"], sides["B"], config.factor_of(module))
         for module, sides in factors.items()
@@ -159,13 +155,13 @@ def _values(stored: LoadedTensor) -> _Matrix:
     return data.astype(np.float32).reshape(stored.shape)
 
 
-def _pair_faults(module: str, sides: Mapping[str, _Matrix], config: PeftConfig) -> list[str]:
+def _pair_fault(sides: Mapping[str, _Matrix], given_rank: int) -> str:
     missing = [side for side in "AB" if side not in sides]
     if missing:
-        return [f"{module}: lora_{missing[0]} is missing"]
+        return f"lora_{missing[0]} is missing"
     rank, rank_of_b = sides["A"].shape[0], sides["B"].shape[1]
     if rank != rank_of_b:
-        return [f"{module}: lora_A has rank {rank}, and lora_B has {rank_of_b}"]
-    if rank != config.rank_of(module):
-        return [f"{module}: is of rank {rank}; {CONFIG} says {config.rank_of(module)}"]
-    return []
+        return f"lora_A has rank {rank}, and lora_B has {rank_of_b}"
+    if rank != given_rank:
+        return f"is of rank {rank}; {CONFIG} says {given_rank}"
+    return ""

@@ -284,10 +284,18 @@ def test_tensors_that_are_wrong(tmp_path, change, fact):
 
 
 def test_many_faults_are_named_and_counted(tmp_path):
-    tensors = {f"x{i:02}.bias": torch.zeros(1) for i in range(20)}
+    tensors = {f"{letter}.bias": torch.zeros(1) for letter in "abcdefghijklmnopqrst"}
     facts = error_of(write(tmp_path, tensors=tensors)).facts
-    assert facts[0] == "x00.bias: biases are not supported"
+    assert facts[0] == "a.bias: biases are not supported"
     assert facts[-1] == "and 12 more faults"
+
+
+def test_the_same_fault_of_every_layer_is_one_line(tmp_path):
+    tensors = {f"l.{i}.{name}.bias": torch.zeros(1) for i in range(2, 22) for name in "ab"}
+    assert error_of(write(tmp_path, tensors=tensors)).facts == (
+        "l.2.a.bias (and 19 like it): biases are not supported",
+        "l.2.b.bias (and 19 like it): biases are not supported",
+    )
 
 
 class Trap:
