@@ -11,7 +11,7 @@ parts are multiplied.
 
 from __future__ import annotations
 
-import itertools
+import heapq
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,10 +47,11 @@ class AdapterStore:
         self._architecture = architecture
         self._targets = AdapterTargets(architecture)
         self._memory = AdapterMemory(self._targets, formats, limits)
-        #: called once, when the model's ops become others because the first adapter is about to be
-        #: used: what was recorded before does not know of adapters
-        self.on_install: Callable[[], None] = lambda: None
-        self._slots = itertools.count()
+        #: called when adapters come to the model or leave it: what was recorded before holds those
+        #: that it had then
+        self.on_change: Callable[[], None] = lambda: None
+        self._free_slots: list[int] = []
+        self._num_slots = 0
         self._batch = AdapterBatch()
         self._parts: dict[str, AdapterParts] = {}
         self._rows: dict[int, list[tuple[ResidentAdapter, float]]] = {}
@@ -135,16 +136,27 @@ class AdapterStore:
                 id(architecture.weights[name]): parts for name, parts in self._parts.items()
             }
             architecture.ops = AdaptingOps(architecture.ops, by_weight, self._batch)
-            self.on_install()
-        resident.slot = next(self._slots)
+        resident.slot = self._take_slot()
         for name, packed in resident.packed.items():
             self._parts[name].by_slot[resident.slot] = packed
+        self.on_change()
+
+    def _take_slot(self) -> int:
+        """Return the lowest number that no adapter has: op sets keep tables by it."""
+        if self._free_slots:
+            return heapq.heappop(self._free_slots)
+        self._num_slots += 1
+        return self._num_slots - 1
 
     def _remove_evicted(self) -> None:
         for resident in self._memory.take_evicted():
+            slot = resident.slot
+            if slot is None:
+                continue
             for name in resident.packed:
-                if resident.slot is not None:
-                    del self._parts[name].by_slot[resident.slot]
+                del self._parts[name].by_slot[slot]
+            heapq.heappush(self._free_slots, slot)
+            self.on_change()
 
 
 class _Shares:

@@ -82,7 +82,7 @@ def load_runner(
         architecture, buffers, stages, shape, resources=resources, proposer=drafter
     )
     if adapters is not None:
-        adapters.on_install = runner.record_anew
+        adapters.on_change = runner.record_anew
     runner.weight_facts = weight_facts
     if drafter is not None:
         drafter.prepare(runner.rows, capacity, others, shape.num_blocks)

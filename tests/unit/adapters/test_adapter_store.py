@@ -54,11 +54,11 @@ class Bench:
         self.runner = HandRunner(self.model)
         limits = AdapterLimits(max_resident, max_rank)
         self.store = AdapterStore(self.model, [LoraFormat()], limits)
-        self.num_installs = 0
-        self.store.on_install = self._count_install
+        self.num_changes = 0
+        self.store.on_change = self._count_change
 
-    def _count_install(self):
-        self.num_installs += 1
+    def _count_change(self):
+        self.num_changes += 1
 
     def use(self, folder, scale=1.0, name="a"):
         spec = AdapterSpec(name, str(folder))
@@ -245,7 +245,7 @@ def test_a_recorded_step_serves_other_adapters(weights, tmp_path):
                 logits += bench.run(chunks, record.replay)
             for row in step:
                 bench.store.end(row)
-        assert bench.num_installs == 1
+        assert bench.num_changes == len(folders)
         return logits
 
     assert all(map(torch.equal, run(is_replayed=True), run(is_replayed=False)))
@@ -256,7 +256,7 @@ def test_unused_adapters_leave_the_model_as_it_was(bench, weights, tmp_path):
     bench.use(write_adapter(tmp_path / "a", weights, Lora()))
     bench.run([(0, PROMPT)])
     assert bench.model.ops is ops
-    assert bench.num_installs == 0
+    assert bench.num_changes == 0
 
 
 # ---------------------------------------------------------------------- contents and memory
