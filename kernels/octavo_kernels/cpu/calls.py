@@ -139,12 +139,7 @@ class LowRankPiece(Structure):
 class LowRank(Structure):
     """What an adapter changes of one matrix."""
 
-    _fields_ = (
-        ("a", c_void_p),
-        ("pieces", c_void_p),
-        ("rank", c_int64),
-        ("num_pieces", c_int64),
-    )
+    _fields_ = (("a", c_void_p), ("pieces", c_void_p), ("rank", c_int64), ("num_pieces", c_int64))
 
 
 class AdapterSegment(Structure):

@@ -17,11 +17,19 @@ class Plugin(OctavoSpecs):
     """Declares the stock attention back ends."""
 
     def octavo_attention(self) -> Iterator[Component[Attention]]:
-        """Yield torch, triton."""
+        """Yield torch, cpu, triton."""
         yield Component(
             name="torch",
             target="octavo_plugins.attention.torch_attention:TorchAttention",
             summary="plain torch, on any machine: the oracle",
+        )
+        yield Component(
+            name="cpu",
+            target="octavo_plugins.attention.cpu_attention:CpuAttention",
+            options="octavo_plugins.attention.cpu_options:CpuAttentionOptions",
+            summary="C++ kernels over pages of KV, compiled at first use",
+            why_not="octavo_plugins.native.cpu_reasons:why_not_attention",
+            rank=5,
         )
         yield Component(
             name="triton",

@@ -1,0 +1,19 @@
+"""The options of the `cpu` attention."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from octavo.plugin.options import ComponentOptions
+
+
+class CpuAttentionOptions(ComponentOptions):
+    """How the `cpu` attention keeps keys and values."""
+
+    cache_dtype: Literal["auto", "float32", "float16", "int8", "int4"] = Field(
+        "auto",
+        description="what keys and values are kept as; int8 and int4: codes, with a scale for "
+        "each token and head; auto: what the model computes in",
+    )
