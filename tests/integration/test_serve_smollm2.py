@@ -12,7 +12,7 @@ import pytest
 from server_process import octavo_serve
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = [{"role": "user", "content": "Name the capital of France."}]
 GREEDY = {"model": "smollm2", "temperature": 0}
 
 

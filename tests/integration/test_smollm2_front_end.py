@@ -252,7 +252,7 @@ def test_B93_prompts_that_are_all_in_the_cache(llm):
 
 
 def test_chat_answers(llm):
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": "Name the capital of France."}]
     output = llm.chat(question, replace(GREEDY, max_tokens=12), use_tqdm=False)[0]
     assert "Paris" in output.outputs[0].text
     tokenizer = llm.get_tokenizer()

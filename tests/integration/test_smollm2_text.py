@@ -56,7 +56,7 @@ def tokens_of(llm: LLM, prompts: list[Any], params: Any = GREEDY) -> list[list[i
 @pytest.fixture(scope="module")
 def greedy_tokens() -> list[list[int]]:
     """All prompts at once, with the defaults."""
-    with LLM("smollm2") as llm:
+    with LLM("smollm2", ops="torch") as llm:
         return tokens_of(llm, PROMPTS)
 
 
@@ -67,7 +67,7 @@ def twin() -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def prompt_ids() -> list[list[int]]:
-    with LLM("smollm2", max_num_seqs=1) as llm:
+    with LLM("smollm2", ops="torch", max_num_seqs=1) as llm:
         return [llm.get_tokenizer().encode(prompt) for prompt in PROMPTS]
 
 
@@ -82,7 +82,7 @@ def test_greedy_text_is_transformers_text(
 
 
 def test_alone_is_as_all_at_once(greedy_tokens: list[list[int]]) -> None:
-    with LLM("smollm2") as llm:
+    with LLM("smollm2", ops="torch") as llm:
         alone = [tokens_of(llm, [prompt], SHORT)[0] for prompt in PROMPTS]
     assert alone == [tokens[:NUM_SHORT] for tokens in greedy_tokens]
 
@@ -103,14 +103,14 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_schedule_changes_no_token(name: str, greedy_tokens: list[list[int]]) -> None:
     settings: dict[str, Any] = VARIANTS[name]
-    with LLM("smollm2", **settings) as llm:
+    with LLM("smollm2", ops="torch", **settings) as llm:
         assert tokens_of(llm, PROMPTS) == greedy_tokens
 
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_B101_preemption_changes_no_token(depth: int, greedy_tokens: list[list[int]]) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=NUM_GREEDY, ignore_eos=True, logprobs=1)
-    with LLM("smollm2", num_gpu_blocks_override=60, block_size=4, depth=depth) as llm:
+    with LLM("smollm2", ops="torch", num_gpu_blocks_override=60, block_size=4, depth=depth) as llm:
         outputs = llm.generate(PROMPTS, params, use_tqdm=False)
         assert llm.get_metrics().preemptions > 0
     assert [list(output.outputs[0].token_ids) for output in outputs] == greedy_tokens
@@ -122,7 +122,7 @@ def test_B95_prefix_hits_change_no_token() -> None:
     prompts = [system + tail for tail in ("What is rain?", "Who wrote Hamlet?", "What is rain?")]
     texts = []
     for is_cached in (True, False):
-        with LLM("smollm2", enable_prefix_caching=is_cached) as llm:
+        with LLM("smollm2", ops="torch", enable_prefix_caching=is_cached) as llm:
             texts.append([tokens_of(llm, [prompt])[0] for prompt in prompts])
             hits = llm.get_metrics().prefix_hits_tokens
             assert (hits > 60) == is_cached
@@ -145,7 +145,7 @@ def test_B98_a_long_prompt_in_any_chunks() -> None:
         SamplingParams(temperature=0.0, max_tokens=n, ignore_eos=True) for n in (8, 16, 16, 16)
     ]
     for name, settings in LONG.items():
-        with LLM("smollm2", max_step_ms=None, **settings) as llm:
+        with LLM("smollm2", ops="torch", max_step_ms=None, **settings) as llm:
             prompt = llm.get_tokenizer().encode(long_prompt)[:500]
             prompts = [{"prompt_token_ids": prompt}, *PROMPTS[:3]]
             results[name] = tokens_of(llm, prompts, params)
@@ -189,7 +189,7 @@ def test_seeded_logits_are_transformers_logits(
         )
         for index, (_, processor) in enumerate(captures)
     ]
-    with LLM("smollm2") as llm:
+    with LLM("smollm2", ops="torch") as llm:
         outputs = tokens_of(llm, PROMPTS, params)
     distances = []
     for prompt, output, (captured, _) in zip(prompt_ids, outputs, captures, strict=True):

@@ -28,7 +28,9 @@ class Plugin(OctavoSpecs):
             target="octavo_plugins.ops.cpu_ops:CpuOps",
             options="octavo_plugins.ops.cpu_options:CpuOpsOptions",
             summary="C++ kernels over quantised weights, compiled at first use",
-            rank=-1,
+            offers=frozenset({"cpu-kernels"}),
+            why_not="octavo_plugins.native.cpu_reasons:why_not_ops",
+            rank=5,
         )
         yield Component(
             name="triton",

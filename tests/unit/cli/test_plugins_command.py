@@ -194,6 +194,8 @@ def test_why_of_a_kind_is_what_auto_thinks(sites, run, monkeypatch):
     sites.add("picky")
     reasons = "octavo_plugins.platforms.triton_reasons.why_not"
     monkeypatch.setattr(reasons, lambda context: ["it is no"])
+    kernels = "octavo_plugins.native.cpu_reasons.why_not_ops"
+    monkeypatch.setattr(kernels, lambda context: ["there is no compiler"])
 
     code, out, _ = run("why", "ops")
 
@@ -202,11 +204,12 @@ def test_why_of_a_kind_is_what_auto_thinks(sites, run, monkeypatch):
         "quantum: qubits>=2 is not installed",
         "gpu: no GPU is here, threads is None".replace(", t", "; t"),
         "triton: it is no",
+        "cpu: there is no compiler",
         "odd: its why_not failed: ValueError: cannot tell",
         "torch: nothing speaks against it",
     ]
     assert out.startswith(
-        "ops 'torch' is in use: auto: first of quantum, gpu, triton, odd, torch; not "
+        "ops 'torch' is in use: auto: first of quantum, gpu, triton, cpu, odd, torch; not "
     )
 
 

@@ -25,15 +25,20 @@ class Passed:
         self.options = options
 
 
-def test_defaults_need_no_config(sites):
+#: asked, it would compile
+KERNELS = "octavo_plugins.native.cpu_reasons.why_not_ops"
+
+
+def test_defaults_need_no_config(sites, monkeypatch):
+    monkeypatch.setattr(KERNELS, lambda context: [])
     config = resolve()
 
     assert (config.engine.max_num_seqs, config.engine.max_step_ms) == (64, 250.0)
     assert (config.engine.block_size, config.engine.depth) == (16, 0)
     assert {kind: one.name for kind, one in config.chosen.items()} == {
         "platform": "cpu",
-        "ops": "torch",
-        "attention": "torch",
+        "ops": "cpu",
+        "attention": "cpu",
         "executor": "inline",
         "scheduler": "fcfs",
         "allocator": "paged",
@@ -174,15 +179,17 @@ def test_auto_takes_the_first_that_has_no_reason_against_it(sites, monkeypatch):
     sites.add("picky")
     reasons = "octavo_plugins.platforms.triton_reasons.why_not"
     monkeypatch.setattr(reasons, lambda context: ["it is no"])
+    monkeypatch.setattr(KERNELS, lambda context: ["there is no compiler"])
 
     chosen = resolve(flags={"threads": "3"}).chosen["ops"]
 
     assert chosen.name == "torch"
     assert chosen.why == (
-        "auto: first of quantum, gpu, triton, odd, torch; "
+        "auto: first of quantum, gpu, triton, cpu, odd, torch; "
         "not quantum: qubits>=2 is not installed; "
         "not gpu: no GPU is here, threads is 3; "
         "not triton: it is no; "
+        "not cpu: there is no compiler; "
         "not odd: its why_not failed: ValueError: cannot tell"
     )
 

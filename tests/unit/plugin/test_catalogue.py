@@ -117,7 +117,7 @@ def test_candidates_come_by_rank_then_name(sites):
     sites.add("picky")
 
     names = [one.name for one in build_catalogue().all("ops")]
-    assert names == ["quantum", "gpu", "triton", "odd", "torch"]
+    assert names == ["quantum", "gpu", "triton", "cpu", "odd", "torch"]
 
 
 def test_facts_find_their_component(sites):
