@@ -51,7 +51,7 @@ def run(llm, prompts=PROMPTS, params=PARAMS):
 @pytest.fixture(scope="module")
 def expected():
     """Each by itself."""
-    with LLM("smollm2", max_model_len=512) as llm:
+    with LLM("smollm2", ops="torch", max_model_len=512) as llm:
         return [run(llm, [one], [two])[0] for one, two in zip(PROMPTS, PARAMS, strict=True)]
 
 
@@ -75,7 +75,7 @@ def test_every_text_has_its_form(expected):
     ids=["ahead", "preempted"],
 )
 def test_B110_texts_are_the_same_together_with_drafts_and_preemption(expected, settings):
-    with LLM("smollm2", max_model_len=512, **settings) as llm:
+    with LLM("smollm2", ops="torch", max_model_len=512, **settings) as llm:
         assert run(llm) == expected
         metrics = llm.get_metrics()
     assert metrics.accepted_tokens > 0

@@ -17,6 +17,7 @@ import tiny_models
 from byte_models import LLAMA, random_prompt, save_byte_model
 from descent_by_hand import misfit
 from draft_proposers import all_right, by_turns
+from fixed_costs import make_drafts_free
 from octavo import LLM, SamplingParams
 from octavo.errors import RequestError
 from octavo.interfaces.sampler import SamplerStage
@@ -227,8 +228,9 @@ def test_neither_chunks_nor_preemption_change_a_token(llm, folder, settings):
 
 
 @pytest.mark.parametrize("proposer", [all_right, by_turns])
-def test_drafts_change_no_token_whether_right_or_wrong(llm, folder, proposer):
+def test_drafts_change_no_token_whether_right_or_wrong(llm, folder, proposer, monkeypatch):
     """States follow the tokens that were drawn, through drafts that are kept and taken back."""
+    make_drafts_free(monkeypatch)
     prompts, params = every_request()
     want = ids_of(llm, prompts, params)
     texts = [[*prompt, *ids] for prompt, ids in zip(prompts, want, strict=True)]
