@@ -45,12 +45,16 @@ class Sequences:
         self.attention, self.batch, self.device = attention, new_batch(device), device
         self.spec = AttentionSpec(HEADS, KV_HEADS, DIM, 0.4, window)
         self.cache = self.attention.allocate(SPEC, 40, BLOCK)
-        self.cache.k.fill_(math.nan)
-        self.cache.v.fill_(math.nan)
+        self.spoil()
         self.tables = tables
         self.k = [torch.empty(0, KV_HEADS, DIM) for _ in tables]
         self.v = [torch.empty(0, KV_HEADS, DIM) for _ in tables]
         self.generator = torch.Generator().manual_seed(0)
+
+    def spoil(self):
+        """Make all of the cache NaN."""
+        self.cache.k.fill_(math.nan)
+        self.cache.v.fill_(math.nan)
 
     def randn(self, *shape):
         return torch.randn(shape, generator=self.generator)

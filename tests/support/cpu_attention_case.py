@@ -1,0 +1,104 @@
+"""Sequences over shuffled blocks for the CPU kernels' attention, and what codes stand for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from attention_case import AttentionCase
+from cpu_kernels import library
+from octavo_kernels.cpu.attention import (
+    BatchBuffers,
+    CacheShape,
+    PagedCache,
+    attention_call,
+    write_call,
+)
+from octavo_kernels.cpu.library import Program
+from octavo_kernels.cpu.toolchain import NATIVE
+
+
+def cell(number: int) -> np.ndarray:
+    return np.array([number], dtype=np.int64)
+
+
+class CpuCase(AttentionCase):
+    """An `AttentionCase` whose caches are the kernels'. All bytes that nobody wrote are 0xFF.
+
+    In every dtype these are NaN, or scaled by NaN.
+    """
+
+    def __init__(self, *args, options=NATIVE, dtype="float32", **kwargs):
+        super().__init__(*args, **kwargs)
+        self.library, self.dtype = library(options), dtype
+
+    def buffers(self, slots=None, rows=slice(None), queries=None, lengths=None):
+        """The buffers of a step of all sequences, or of some."""
+        queries = self.queries if queries is None else queries
+        lengths = self.lengths if lengths is None else lengths
+        starts = torch.tensor([0, *queries]).cumsum(0)
+        return BatchBuffers(
+            num_seqs=cell(len(queries)),
+            num_tokens=cell(0 if slots is None else len(slots)),
+            query_start=starts,
+            seq_lens=torch.tensor(lengths),
+            block_tables=self.tables[rows].contiguous(),
+            slots=torch.zeros(0, dtype=torch.int64) if slots is None else slots,
+        )
+
+    def run(self, *calls, num_threads=2):
+        Program(self.library, calls).run(num_threads)
+
+    def empty_pages(self, filler=0xFF):
+        _, block_size, kv_heads, dim = self.shape
+        shape = CacheShape(kv_heads, dim, block_size, self.dtype)
+        cache = PagedCache.empty(self.library, shape, self.num_blocks)
+        cache.pages.fill(filler)
+        return cache
+
+    def write(self, cache, i, first=0, last=None, num_threads=2):
+        """Write some tokens of a sequence."""
+        slots = self.slots(i, first, last)
+        k, v = self.k[i][first:last], self.v[i][first:last]
+        self.run(write_call(cache, k, v, self.buffers(slots)), num_threads=num_threads)
+
+    def pages(self, filler=0xFF):
+        """A cache that holds all sequences."""
+        cache = self.empty_pages(filler)
+        for i in range(len(self.lengths)):
+            self.write(cache, i)
+        return cache
+
+    def attend(self, params, cache=None, *, num_threads=2, **batch):
+        """What all queries come to, or those of the batch that the arguments of `buffers` say."""
+        out = torch.full_like(self.q, 777.0)
+        cache = self.pages() if cache is None else cache
+        call = attention_call(out, self.q, cache, self.buffers(**batch), params)
+        self.run(call, num_threads=num_threads)
+        return out
+
+    def round_to_codes(self):
+        """Replace keys and values by what their codes in the cache stand for."""
+        rounded = {"int8": as_int8, "int4": as_int4}[self.dtype]
+        self.k = [rounded(k) for k in self.k]
+        self.v = [rounded(v) for v in self.v]
+
+
+def as_int8(x: torch.Tensor) -> torch.Tensor:
+    """Signed bytes, with a float32 scale for each token and head."""
+    most = x.abs().amax(-1, keepdim=True)
+    codes = (x * (127.0 / most)).round()
+    return codes * (most / 127.0)
+
+
+def as_int4(x: torch.Tensor) -> torch.Tensor:
+    """Numbers from 0 to 15, with a float16 scale and offset for each token and head."""
+    least = x.amin(-1, keepdim=True).half().float()
+    scale = ((x.amax(-1, keepdim=True) - least) / 15.0).half().float()
+    codes = ((x - least) * (1.0 / scale)).round().clamp(0, 15)
+    return codes * scale + least
+
+
+NAN = math.nan
