@@ -261,9 +261,9 @@ def test_strided_queries_and_outputs(options):
 def test_other_dtypes_and_layouts_of_tensors_are_refused():
     case = CpuCase([3], [1], 2, 1)
     cache, batch = case.empty_pages(), case.buffers()
-    with pytest.raises(ValueError, match=r"float32 with contiguous heads, not torch"):
+    with pytest.raises(ValueError, match="float32 with contiguous heads, not torch"):
         attention_call(case.q.half(), case.q, cache, batch, AttentionParams(1.0))
-    with pytest.raises(ValueError, match=r"contiguous heads"):
+    with pytest.raises(ValueError, match="contiguous heads"):
         write_call(cache, case.k[0], case.v[0].transpose(0, 2), batch)
 
 
