@@ -73,6 +73,14 @@ inline float largest(Floats a) {
   return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
 
+// the lane `stride` away, within pairs of lanes that far apart
+template <int stride>
+inline Floats swap_lanes(Floats a) {
+  if constexpr (stride == 1) return _mm256_permute_ps(a.v, 0xB1);
+  if constexpr (stride == 2) return _mm256_permute_ps(a.v, 0x4E);
+  if constexpr (stride == 4) return _mm256_permute2f128_ps(a.v, a.v, 1);
+}
+
 inline Floats load_half(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -141,6 +149,34 @@ inline void store_bytes(int8_t* p, Ints a) {
   const __m128i words =
       _mm_packs_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+}
+
+// the lanes as 16 bits, saturated
+inline void store_shorts(int16_t* p, Ints a) {
+  const __m128i shorts =
+      _mm_packs_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), shorts);
+}
+
+// Two numbers of 16 bits for each lane.
+struct Pairs {
+  __m256i v;
+};
+inline Pairs load_pairs(const int8_t* p) {
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+// of each byte the low four bits, and the high ones
+inline void load_nibble_pairs(const uint8_t* p, Pairs& low, Pairs& high) {
+  const __m256i bytes =
+      _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  low.v = _mm256_and_si256(bytes, _mm256_set1_epi16(15));
+  high.v = _mm256_srli_epi16(bytes, 4);
+}
+// sum + a pair's first number * weights[0] + its second * weights[1]
+inline Ints add_products(Ints sum, Pairs a, const int16_t* weights) {
+  int32_t two;
+  std::memcpy(&two, weights, 4);
+  return _mm256_add_epi32(sum.v, _mm256_madd_epi16(a.v, _mm256_set1_epi32(two)));
 }
 
 inline Bytes join(Bytes a, Bytes b) { return _mm256_or_si256(a.v, b.v); }

@@ -56,6 +56,15 @@ inline uint32_t at_least(Floats a, Floats b) {
 inline float sum(Floats a) { return _mm512_reduce_add_ps(a.v); }
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
+// the lane `stride` away, within pairs of lanes that far apart
+template <int stride>
+inline Floats swap_lanes(Floats a) {
+  if constexpr (stride == 1) return _mm512_permute_ps(a.v, 0xB1);
+  if constexpr (stride == 2) return _mm512_permute_ps(a.v, 0x4E);
+  if constexpr (stride == 4) return _mm512_shuffle_f32x4(a.v, a.v, 0xB1);
+  if constexpr (stride == 8) return _mm512_shuffle_f32x4(a.v, a.v, 0x4E);
+}
+
 inline Floats load_half(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -116,6 +125,32 @@ inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }
 // the lanes as signed bytes, saturated
 inline void store_bytes(int8_t* p, Ints a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
+}
+
+// the lanes as 16 bits, saturated
+inline void store_shorts(int16_t* p, Ints a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(a.v));
+}
+
+// Two numbers of 16 bits for each lane.
+struct Pairs {
+  __m512i v;
+};
+inline Pairs load_pairs(const int8_t* p) {
+  return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+// of each byte the low four bits, and the high ones
+inline void load_nibble_pairs(const uint8_t* p, Pairs& low, Pairs& high) {
+  const __m512i bytes =
+      _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  low.v = _mm512_and_si512(bytes, _mm512_set1_epi16(15));
+  high.v = _mm512_srli_epi16(bytes, 4);
+}
+// sum + a pair's first number * weights[0] + its second * weights[1]
+inline Ints add_products(Ints sum, Pairs a, const int16_t* weights) {
+  int32_t two;
+  std::memcpy(&two, weights, 4);
+  return _mm512_dpwssd_epi32(sum.v, a.v, _mm512_set1_epi32(two));
 }
 
 inline Bytes join(Bytes a, Bytes b) { return _mm512_or_si512(a.v, b.v); }
