@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from checkpoints import GgufFile, byte_vocabulary
 from octavo import LLM, SamplingParams
 from octavo.errors import ConfigError
+from octavo_peers import float_copy
 from octavo_peers.command import main
 from octavo_peers.random_gguf import SHAPES, write_random_gguf
 
@@ -85,6 +87,16 @@ def test_unknown_shapes_and_types_are_named(tokenizer, tmp_path):
     without = GgufFile({"general.architecture": "llama"}).write(tmp_path / "without.gguf")
     with pytest.raises(ConfigError, match="has no tokenizer"):
         write_random_gguf(tmp_path / "x", "tiny", "Q4_0", without)
+
+
+def test_what_transformers_lacks_is_named(model, tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "accelerate" else found(name)
+    )
+
+    with pytest.raises(ConfigError, match=r"not installed: accelerate\n.*pip install accelerate"):
+        float_copy.write_float_copy(model, tmp_path / "float")
 
 
 def test_engines_with_the_same_weights_agree_and_are_compared(model, tmp_path, capsys):
