@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoContext:
-    """What a component's `why_not` may look at: settings, and the kinds resolved before its own."""
+    """What a component's `why_not` may look at: settings, and the kinds resolved before its own.
+
+    Those that were chosen by name are resolved first.
+    """
 
     engine: EngineConfig
     model: ModelConfig

@@ -84,14 +84,18 @@ def resolve_with_catalogue(
         catalogue = build_catalogue(discovery_settings(sections["plugins"], environ))
     catalogue.check()
     catalogue = _with_passed_classes(catalogue, layer)
+    active = {
+        kind.name: _choose_set(catalogue, kind, layer)
+        for kind in KINDS.values()
+        if kind.mode != "one"
+    }
     chosen: dict[str, ResolvedComponent] = {}
-    active: dict[str, tuple[ResolvedComponent, ...]] = {}
-    for kind in KINDS.values():
-        if kind.mode == "one":
-            context = AutoContext(engine=sections["engine"], model=sections["model"], chosen=chosen)
-            chosen[kind.name] = _choose_one(catalogue, kind, layer, context)
-        else:
-            active[kind.name] = _choose_set(catalogue, kind, layer)
+    # what is named comes first: a mistake in it is told before `auto` asks, which may take time
+    singles = [kind for kind in KINDS.values() if kind.mode == "one"]
+    for kind in sorted(singles, key=lambda kind: _use(kind, layer)[0] == "auto"):
+        context = AutoContext(engine=sections["engine"], model=sections["model"], chosen=chosen)
+        chosen[kind.name] = _choose_one(catalogue, kind, layer, context)
+    chosen = {kind.name: chosen[kind.name] for kind in singles}
     origins = {".".join(path): written.where for path, written in layer.values.items()}
     config = ResolvedConfig(
         **sections, chosen=chosen, active=active, origins=origins, notes=tuple(layer.notes)
@@ -178,12 +182,16 @@ def _with_passed_classes(catalogue: Catalogue, layer: Layer) -> Catalogue:
     return catalogue
 
 
+def _use(kind: Kind, layer: Layer) -> tuple[Any, str]:
+    """Return what was chosen of a kind, and where."""
+    written = layer.values.get((kind.name, "use"))
+    return (written.value, written.where) if written else (kind.default, "default")
+
+
 def _choose_one(
     catalogue: Catalogue, kind: Kind, layer: Layer, context: AutoContext
 ) -> ResolvedComponent:
-    written = layer.values.get((kind.name, "use"))
-    where = written.where if written else "default"
-    use = written.value if written else kind.default
+    use, where = _use(kind, layer)
     if not isinstance(use, str):
         headline = f"invalid value {use!r:.80} ({where})"
         raise ConfigError(headline, f"a {kind.name} is chosen by one name, or 'auto'")
@@ -200,10 +208,8 @@ def _choose_one(
 
 
 def _choose_set(catalogue: Catalogue, kind: Kind, layer: Layer) -> tuple[ResolvedComponent, ...]:
-    written = layer.values.get((kind.name, "use"))
-    where = written.where if written else "default"
+    use, where = _use(kind, layer)
     entries: tuple[Entry, ...] = catalogue.all(kind.name)
-    use = written.value if written else kind.default
     if use != "all":
         names = use.split(",") if isinstance(use, str) else use
         if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):

@@ -208,6 +208,18 @@ def test_auto_without_a_candidate_prints_the_whole_table(sites):
     )
 
 
+def test_a_mistake_is_told_before_auto_asks_which_may_take_time(sites, monkeypatch):
+    asked = []
+    monkeypatch.setattr(KERNELS, lambda context: asked.append(context) or [])
+    for flags in ({"scheduler.ageing-s": "5"}, {"eviction": "mru"}, {"source": "moon"}):
+        with pytest.raises(ConfigError):
+            resolve(flags=flags)
+
+    assert not asked
+    resolve(flags={})
+    assert asked
+
+
 def test_a_kind_nobody_provides_says_so(sites):
     with pytest.raises(UnknownComponentError, match="no ops is loaded"):
         resolve(flags={"disable-plugin": ["octavo:ops"]})
