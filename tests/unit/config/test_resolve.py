@@ -212,7 +212,7 @@ def test_a_mistake_is_told_before_auto_asks_which_may_take_time(sites, monkeypat
     asked = []
     monkeypatch.setattr(KERNELS, lambda context: asked.append(context) or [])
     for flags in ({"scheduler.ageing-s": "5"}, {"eviction": "mru"}, {"source": "moon"}):
-        with pytest.raises(ConfigError):
+        with pytest.raises((ConfigError, UnknownComponentError)):
             resolve(flags=flags)
 
     assert not asked
