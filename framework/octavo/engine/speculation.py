@@ -7,7 +7,7 @@ so that the same trace is drafted in the same way.
 Estimates may be wrong, so each request has an account: drafts are paid for with what drafts have
 gained, and beyond that with a small share of the request's time. While nothing is expected of
 drafts, that share is saved up until it pays for another look. So no request loses more than the
-share and one first attempt.
+share and one short first attempt.
 
 Knows proposers, costs and acceptance. Does not know blocks, budgets or how drafts are verified.
 """
@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 MAX_FORCED: Final = 8
 #: the share of a request's time that drafts may cost without having gained it
 _SHARE: Final = 0.01
+#: what may be lent to an account that is empty: the price of so many drafts
+_NUM_LENT: Final = 2
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ class Speculator:
         num_running, prices = self._num_running, self._prices_of(self._num_running)
         account = self._account(request)
         saved_ms = account.gained_ms + _SHARE * request.num_output_tokens * prices.token_ms
-        limit_ms = saved_ms + prices.more_ms[-1]
+        limit_ms = saved_ms + prices.more_ms[min(_NUM_LENT, self._max_drafts)]
         best, best_rate = 0, 1 / prices.token_ms
         least_bad, least_bad_rate = 0, 0.0
         gain, chance = 0.0, 1.0
