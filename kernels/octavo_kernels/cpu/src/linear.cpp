@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "linear_exact.h"
+#include "linear_tiles.h"
 
 extern "C" int64_t octavo_panel_bytes(int64_t format, int64_t columns);
 
@@ -18,30 +19,30 @@ constexpr int64_t CACHED_BYTES = 160 * 1024;
 // How far ahead weights are fetched that are used once.
 constexpr int64_t AHEAD_BYTES = 2048;
 
-using FastProduct = void (*)(int64_t, const uint8_t*, const ActivationGroup*, int64_t,
-                             const PanelOutput&);
-using ExactProduct = void (*)(int64_t, const uint8_t*, const ExactGroup*, int64_t,
-                              const PanelOutput&);
+template <class Group>
+using Product = void (*)(const uint8_t*, const Group*, int64_t, PanelOutput);
 using DecodeRow = void (*)(const uint8_t*, int64_t, int64_t, float*);
 
 // What is known of a format, in the order of `octavo_kernels.cpu.packing`. Floats have no fast
 // product.
 struct FormatEntry {
   int64_t header, groups, group_bytes;
-  FastProduct fast;
-  ExactProduct exact;
+  Product<ActivationGroup> fast;
+  Product<ExactGroup> exact;
   DecodeRow decode_row;
+  OnTiles on_tiles;
 };
 
 template <class Format>
 constexpr FormatEntry coded() {
-  return {Format::HEADER, Format::GROUPS, Format::GROUP_BYTES, multiply_tile<Format>,
-          multiply_tile_exact<Expanded<Format>>, decode_row<Expanded<Format>>};
+  return {Format::HEADER, Format::GROUPS, Format::GROUP_BYTES, multiply_panel<Format>,
+          multiply_panel_exact<Expanded<Format>>, decode_row<Expanded<Format>>,
+          on_tiles<Format>()};
 }
 template <class Format>
 constexpr FormatEntry floats() {
   return {Format::HEADER, Format::GROUPS, Format::GROUP_BYTES, nullptr,
-          multiply_tile_exact<Format>, decode_row<Format>};
+          multiply_panel_exact<Format>, decode_row<Format>, {}};
 }
 
 constexpr FormatEntry FORMATS[] = {
@@ -51,69 +52,82 @@ constexpr FormatEntry FORMATS[] = {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Lays out the rows of x in tiles: shared between threads by tile and by range of groups.
+// Lays out the rows of x in stacks: shared between threads by stack and by range of groups.
 template <class Group, void (*lay_out)(Group*, const float*, int64_t, int64_t, int64_t, int64_t)>
-const Group* tiles_of(const Linear& a, Worker& worker, int64_t rows, int64_t groups) {
-  Group* tiles = static_cast<Group*>(worker.shared);
-  if (a.is_laid_out) return tiles;
-  const int64_t num_tiles = divide_up(rows, TILE);
+const Group* stacks_of(const Linear& a, Worker& worker, int64_t rows, int64_t groups) {
+  Group* stacks = static_cast<Group*>(worker.shared);
+  if (a.is_laid_out) return stacks;
+  const int64_t num_stacks = divide_up(rows, STACK);
   // a few groups are too little work to be worth another thread's while
-  const int64_t parts = std::max<int64_t>(1, std::min(4 / num_tiles, groups / 16));
-  worker.share(num_tiles * parts, [&](int64_t piece) {
-    const int64_t tile = piece / parts, part = piece % parts;
+  const int64_t parts = std::max<int64_t>(1, std::min(4 / num_stacks, groups / 16));
+  worker.share(num_stacks * parts, [&](int64_t piece) {
+    const int64_t stack = piece / parts, part = piece % parts;
     for (int64_t g = groups * part / parts; g < groups * (part + 1) / parts; g++)
-      lay_out(tiles + tile * groups + g, a.x + g * GROUP, a.x_stride, tile * TILE, rows,
+      lay_out(stacks + stack * groups + g, a.x + g * GROUP, a.x_stride, stack * STACK, rows,
               a.columns - g * GROUP);
   });
-  return tiles;
+  return stacks;
 }
 
-// Multiplies tiles by panels: a piece is a range of panels and a range of tiles.
-template <class Group, class Product>
-void multiply(const Linear& a, Worker& worker, const Group* tiles, int64_t rows, int64_t groups,
-              Product product) {
+// Multiplies stacks by panels: a piece is a range of panels and a range of stacks. `begin` is
+// called for each piece, and gives what multiplies a panel.
+template <class Group, class Begin>
+void multiply(const Linear& a, Worker& worker, const Group* stacks, int64_t rows, int64_t groups,
+              Begin&& begin) {
   const FormatEntry& format = FORMATS[a.format];
   const int64_t panel_bytes =
       groups / format.groups * format.header + groups * format.group_bytes;
-  const int64_t num_panels = divide_up(a.outputs, LANES), num_tiles = divide_up(rows, TILE);
-  const int64_t tile_bytes = groups * int64_t(sizeof(Group));
-  const int64_t tiles_at_once = std::max<int64_t>(1, CACHED_BYTES / tile_bytes);
-  const int64_t tile_ranges = divide_up(num_tiles, tiles_at_once);
-  const int64_t wanted = divide_up(8 * worker.num_threads, tile_ranges);
+  const int64_t num_panels = divide_up(a.outputs, LANES), num_stacks = divide_up(rows, STACK);
+  const int64_t stack_bytes = groups * int64_t(sizeof(Group));
+  const int64_t stacks_at_once = std::max<int64_t>(1, CACHED_BYTES / stack_bytes);
+  const int64_t stack_ranges = divide_up(num_stacks, stacks_at_once);
+  const int64_t wanted = divide_up(8 * worker.num_threads, stack_ranges);
   const int64_t panels_at_once = std::max<int64_t>(1, num_panels / wanted);
   const int64_t panel_ranges = divide_up(num_panels, panels_at_once);
-  worker.share(panel_ranges * tile_ranges, [&](int64_t piece) {
-    const int64_t first_tile = piece / panel_ranges * tiles_at_once;
-    const int64_t last_tile = std::min(num_tiles, first_tile + tiles_at_once);
+  // while the first tile is computed, the weights come in that the next panel wants
+  const int64_t ahead = rows <= TILE ? AHEAD_BYTES : panel_bytes;
+  worker.share(panel_ranges * stack_ranges, [&](int64_t piece) {
+    const int64_t first_stack = piece / panel_ranges * stacks_at_once;
+    const int64_t last_stack = std::min(num_stacks, first_stack + stacks_at_once);
+    const int64_t row = first_stack * STACK, num_rows = std::min(rows, last_stack * STACK) - row;
     const int64_t first_panel = piece % panel_ranges * panels_at_once;
     const int64_t last_panel = std::min(num_panels, first_panel + panels_at_once);
+    const auto multiply_panel = begin();
     for (int64_t panel = first_panel; panel < last_panel; panel++) {
       const int64_t output = panel * LANES;
-      for (int64_t tile = first_tile; tile < last_tile; tile++) {
-        const int64_t row = tile * TILE, count = std::min<int64_t>(TILE, rows - row);
-        // while the first tile is computed, the weights come in that the next panel wants
-        const int64_t ahead = num_tiles == 1 ? AHEAD_BYTES : tile == first_tile ? panel_bytes : 0;
-        const PanelOutput target{a.out + row * a.out_stride + output, a.out_stride,
-                                 a.bias == nullptr ? nullptr : a.bias + output,
-                                 a.outputs - output, count, ahead};
-        product(count, a.weight + panel * panel_bytes, tiles + tile * groups, groups, target);
-      }
+      const PanelOutput target{a.out + row * a.out_stride + output, a.out_stride,
+                               a.bias == nullptr ? nullptr : a.bias + output,
+                               a.outputs - output, num_rows, ahead};
+      multiply_panel(a.weight + panel * panel_bytes, stacks + first_stack * groups, groups,
+                     target);
     }
   });
+}
+
+void multiply_fast(const Linear& a, Worker& worker, int64_t rows, int64_t groups) {
+  const FormatEntry& format = FORMATS[a.format];
+  const ActivationGroup* stacks =
+      stacks_of<ActivationGroup, quantize_stack>(a, worker, rows, groups);
+#ifdef OCTAVO_HAS_TILES
+  if (rows > TILE && has_tiles()) {
+    multiply(a, worker, stacks, rows, groups, [&] {
+      ExpandedGroup* room = worker.scratch().get<ExpandedGroup>(groups);
+      return [&, room, shapes = TileShapes(format.on_tiles.parts)](auto... arguments) {
+        format.on_tiles.multiply(arguments..., room);
+      };
+    });
+    return;
+  }
+#endif
+  multiply(a, worker, stacks, rows, groups, [&] { return format.fast; });
 }
 
 }  // namespace
 
-void quantize_tile(ActivationGroup* out, const float* x, int64_t stride, int64_t first,
-                   int64_t rows, int64_t columns) {
+void quantize_stack(ActivationGroup* out, const float* x, int64_t stride, int64_t first,
+                    int64_t rows, int64_t columns) {
   constexpr int parts = GROUP / LANES;
-  for (int64_t i = 0; i < TILE; i++) {
-    if (first + i >= rows) {
-      std::memset(out->codes[i], 0, GROUP);
-      out->scale[i] = out->sum[i] = 0;
-      out->codes_sum[0][i] = out->codes_sum[1][i] = 0;
-      continue;
-    }
+  for (int64_t i = 0; i < STACK && first + i < rows; i++) {
     const float* row = x + (first + i) * stride;
     Floats values[parts], top(0.0f), poison(0.0f);
     for (int p = 0; p < parts; p++) {
@@ -141,13 +155,12 @@ void quantize_tile(ActivationGroup* out, const float* x, int64_t stride, int64_t
   }
 }
 
-void copy_tile(ExactGroup* out, const float* x, int64_t stride, int64_t first, int64_t rows,
-               int64_t columns) {
-  for (int64_t i = 0; i < TILE; i++) {
+void copy_stack(ExactGroup* out, const float* x, int64_t stride, int64_t first, int64_t rows,
+                int64_t columns) {
+  for (int64_t i = 0; i < STACK && first + i < rows; i++) {
     Floats total(0.0f);
     for (int p = 0; p < GROUP; p += LANES) {
-      const int64_t live = first + i < rows ? columns - p : 0;
-      const Floats values = load_first(x + (first + i) * stride + p, live);
+      const Floats values = load_first(x + (first + i) * stride + p, columns - p);
       store(out->values[i] + p, values);
       total = total + values;
     }
@@ -160,14 +173,9 @@ void linear(const Linear& a, Worker& worker) {
   if (rows <= 0) return;
   const FormatEntry& format = FORMATS[a.format];
   const int64_t groups = divide_up(divide_up(a.columns, GROUP), format.groups) * format.groups;
-  if (a.is_exact || format.fast == nullptr) {
-    const ExactGroup* tiles = tiles_of<ExactGroup, copy_tile>(a, worker, rows, groups);
-    multiply(a, worker, tiles, rows, groups, format.exact);
-  } else {
-    const ActivationGroup* tiles =
-        tiles_of<ActivationGroup, quantize_tile>(a, worker, rows, groups);
-    multiply(a, worker, tiles, rows, groups, format.fast);
-  }
+  if (!a.is_exact && format.fast != nullptr) return multiply_fast(a, worker, rows, groups);
+  const ExactGroup* stacks = stacks_of<ExactGroup, copy_stack>(a, worker, rows, groups);
+  multiply(a, worker, stacks, rows, groups, [&] { return format.exact; });
 }
 
 void embedding(const Embedding& a, Worker& worker) {
@@ -194,5 +202,5 @@ extern "C" int64_t octavo_panel_bytes(int64_t format, int64_t columns) {
 extern "C" int64_t octavo_linear_bytes(int64_t rows, int64_t columns) {
   const int64_t groups = divide_up(columns, 8 * GROUP) * 8;
   const int64_t size = std::max(sizeof(ActivationGroup), sizeof(ExactGroup));
-  return divide_up(rows, TILE) * groups * size;
+  return divide_up(rows, STACK) * groups * size;
 }

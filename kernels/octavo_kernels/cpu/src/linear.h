@@ -7,20 +7,24 @@
 // Knows packed weights and activations. Does not know files.
 #pragma once
 
+#include <type_traits>
+
 #include "formats.h"
 #include "operations.h"
 
 namespace octavo {
 
-// Rows of activations that meet the same weights at once.
+// Rows of activations that meet the same weights at once, in registers.
 constexpr int TILE = LANES == 16 ? 8 : 4;
+// Rows of activations that lie together: whole tiles.
+constexpr int STACK = LANES == 16 ? 16 : 4;
 
-// A group of a tile of activations.
+// A group of a stack of activations. Rows that do not exist hold anything.
 struct ActivationGroup {
-  int8_t codes[TILE][GROUP];
-  float scale[TILE];
-  float sum[TILE];         // scale * (sum of the codes)
-  int32_t codes_sum[2][TILE];  // of each half
+  int8_t codes[STACK][GROUP];
+  float scale[STACK];
+  float sum[STACK];             // scale * (sum of the codes)
+  int32_t codes_sum[2][STACK];  // of each half
 };
 
 // The sum of the codes of a group, or of one of its halves.
@@ -30,19 +34,28 @@ int32_t codes_sum(const ActivationGroup& group, int part, int row) {
   return group.codes_sum[0][row] + group.codes_sum[1][row];
 }
 
-// Rounds rows [first, first + TILE) of x to bytes. Rows from `rows` on are 0, and so are columns
-// from `columns` on. A NaN or an infinity makes its group's scale NaN, so that it shows.
-void quantize_tile(ActivationGroup* out, const float* x, int64_t stride, int64_t first,
-                   int64_t rows, int64_t columns);
+// Rounds rows [first, first + STACK) of x, but none from `rows` on, to bytes; columns from
+// `columns` on are 0. A NaN or an infinity makes its group's scale NaN, so that it shows.
+void quantize_stack(ActivationGroup* out, const float* x, int64_t stride, int64_t first,
+                    int64_t rows, int64_t columns);
 
-// One panel of weights times `count` rows of a tile; `bias` may be null.
+template <int value>
+using Constant = std::integral_constant<int, value>;
+
+// Where the products of a panel go; `bias` may be null.
 struct PanelOutput {
   float* out;  // of the tile's first row, at the panel's first output
   int64_t stride;
   const float* bias;
   int64_t num_outputs;  // of the panel that exist
-  int64_t num_rows;     // of the tile that exist
+  int64_t num_rows;
   int64_t ahead;        // bytes beyond the weights in use to fetch into the cache; 0: none
+
+  void skip(int64_t rows) {
+    out += rows * stride;
+    num_rows -= rows;
+    ahead = 0;
+  }
 };
 
 // Fetches `bytes` that are needed soon.
@@ -52,7 +65,7 @@ inline void prefetch(const uint8_t* p, int64_t bytes) {
 
 template <int count>
 void write_panel(Floats* sums, const PanelOutput& output) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int c = 0; c < count; c++) {
     if (c >= output.num_rows) break;
     float* out = output.out + c * output.stride;
@@ -64,16 +77,17 @@ void write_panel(Floats* sums, const PanelOutput& output) {
   }
 }
 
+// Rows [first, first + count) of a stack times one panel.
 template <class Format, int count>
-void multiply_panel(const uint8_t* panel, const ActivationGroup* tile, int64_t groups,
-                    const PanelOutput& output) {
+void multiply_tile(const uint8_t* panel, const ActivationGroup* stack, int first, int64_t groups,
+                   const PanelOutput& output) {
   Floats sums[count];
 #pragma GCC unroll 8
   for (int c = 0; c < count; c++) sums[c] = Floats(0.0f);
   for (int64_t g = 0; g < groups; g += Format::GROUPS) {
     const uint8_t* header = panel;
     panel += Format::HEADER;
-    for (int64_t i = 0; i < Format::GROUPS; i++, panel += Format::GROUP_BYTES, tile++) {
+    for (int64_t i = 0; i < Format::GROUPS; i++, panel += Format::GROUP_BYTES, stack++) {
       if (output.ahead != 0) prefetch(panel + output.ahead, Format::GROUP_BYTES);
       const Scales scales = Format::scales(header, panel);
       constexpr int parts = Format::HAS_HALVES ? 2 : 1, vectors = VECTORS / parts;
@@ -85,40 +99,52 @@ void multiply_panel(const uint8_t* panel, const ActivationGroup* tile, int64_t g
           const Bytes codes = Format::code(panel, part * vectors + j);
 #pragma GCC unroll 8
           for (int c = 0; c < count; c++)
-            products[c].add(codes, tile->codes[c] + 4 * (part * vectors + j), j);
+            products[c].add(codes, stack->codes[first + c] + 4 * (part * vectors + j), j);
         }
 #pragma GCC unroll 8
         for (int c = 0; c < count; c++) {
           Ints total = products[c].total();
           if constexpr (Format::OFFSET != 0)
-            total = total - Ints(Format::OFFSET * codes_sum<parts>(*tile, part, c));
-          const Floats scale = scales.scale[part] * Floats(tile->scale[c]);
+            total = total - Ints(Format::OFFSET * codes_sum<parts>(*stack, part, first + c));
+          const Floats scale = scales.scale[part] * Floats(stack->scale[first + c]);
           sums[c] = fma(scale, to_floats(total), sums[c]);
         }
       }
       if constexpr (Format::HAS_MIN) {
 #pragma GCC unroll 8
         for (int c = 0; c < count; c++)
-          sums[c] = fma(scales.min, Floats(tile->sum[c]), sums[c]);
+          sums[c] = fma(scales.min, Floats(stack->sum[first + c]), sums[c]);
       }
     }
   }
   write_panel<count>(sums, output);
 }
 
-// The first `count` rows of a tile times one panel.
-template <class Format>
-void multiply_tile(int64_t count, const uint8_t* panel, const ActivationGroup* tile,
-                   int64_t groups, const PanelOutput& output) {
-  switch (count) {
-    case 1: return multiply_panel<Format, 1>(panel, tile, groups, output);
-    case 2: return multiply_panel<Format, 2>(panel, tile, groups, output);
-    case 3: return multiply_panel<Format, 3>(panel, tile, groups, output);
-    case 4: return multiply_panel<Format, 4>(panel, tile, groups, output);
-    default:
-      // whole tiles: rows that do not exist are 0, and are not written
-      return multiply_panel<Format, TILE>(panel, tile, groups, output);
+// Calls tile(stack, first, count) for the tiles of `output.num_rows` rows in stacks that are
+// `groups` apart, with count as a constant; then moves `output` on.
+template <class Group, class Tile>
+void each_tile(const Group* stack, int64_t groups, PanelOutput& output, Tile&& tile) {
+  for (int first = 0; output.num_rows > 0; output.skip(TILE)) {
+    switch (output.num_rows) {
+      case 1: tile(stack, first, Constant<1>()); break;
+      case 2: tile(stack, first, Constant<2>()); break;
+      case 3: tile(stack, first, Constant<3>()); break;
+      case 4: tile(stack, first, Constant<4>()); break;
+      // whole tiles: what rows give that do not exist is not written
+      default: tile(stack, first, Constant<TILE>());
+    }
+    first = (first + TILE) % STACK;
+    if (first == 0) stack += groups;
   }
+}
+
+// Rows of stacks, `groups` apart, times one panel.
+template <class Format>
+void multiply_panel(const uint8_t* panel, const ActivationGroup* stack, int64_t groups,
+                    PanelOutput output) {
+  each_tile(stack, groups, output, [&](const ActivationGroup* stack, int first, auto count) {
+    multiply_tile<Format, count>(panel, stack, first, groups, output);
+  });
 }
 
 }  // namespace octavo

@@ -71,26 +71,26 @@ void decode_row(const uint8_t* panel, int64_t lane, int64_t columns, float* out)
   }
 }
 
-// A group of a tile of activations.
+// A group of a stack of activations.
 struct ExactGroup {
-  float values[TILE][GROUP];
-  float sum[TILE];
+  float values[STACK][GROUP];
+  float sum[STACK];
 };
 
-// Copies rows [first, first + TILE) of x, with 0 in rows from `rows` and columns from `columns` on.
-void copy_tile(ExactGroup* out, const float* x, int64_t stride, int64_t first, int64_t rows,
-               int64_t columns);
+// Copies rows [first, first + STACK) of x, but none from `rows` on; columns from `columns` on are 0.
+void copy_stack(ExactGroup* out, const float* x, int64_t stride, int64_t first, int64_t rows,
+                int64_t columns);
 
 template <class Format, int count>
-void multiply_panel_exact(const uint8_t* panel, const ExactGroup* tile, int64_t groups,
-                          const PanelOutput& output) {
+void multiply_tile_exact(const uint8_t* panel, const ExactGroup* stack, int first, int64_t groups,
+                         const PanelOutput& output) {
   Floats sums[count];
 #pragma GCC unroll 8
   for (int c = 0; c < count; c++) sums[c] = Floats(0.0f);
   for (int64_t g = 0; g < groups; g += Format::GROUPS) {
     const uint8_t* header = panel;
     panel += Format::HEADER;
-    for (int64_t i = 0; i < Format::GROUPS; i++, panel += Format::GROUP_BYTES, tile++) {
+    for (int64_t i = 0; i < Format::GROUPS; i++, panel += Format::GROUP_BYTES, stack++) {
       if (output.ahead != 0) prefetch(panel + output.ahead, Format::GROUP_BYTES);
       Floats weights[GROUP];
       Format::expand(panel, weights);
@@ -104,7 +104,7 @@ void multiply_panel_exact(const uint8_t* panel, const ExactGroup* tile, int64_t 
         for (int k = half * HALF; k < (half + 1) * HALF; k++) {
 #pragma GCC unroll 8
           for (int c = 0; c < count; c++)
-            halves[c][half] = fma(weights[k], Floats(tile->values[c][k]), halves[c][half]);
+            halves[c][half] = fma(weights[k], Floats(stack->values[first + c][k]), halves[c][half]);
         }
       }
 #pragma GCC unroll 8
@@ -115,26 +115,20 @@ void multiply_panel_exact(const uint8_t* panel, const ExactGroup* tile, int64_t 
         } else {
           sums[c] = fma(scales.scale[0], halves[c][0] + halves[c][1], sums[c]);
         }
-        if constexpr (Format::HAS_MIN) sums[c] = fma(scales.min, Floats(tile->sum[c]), sums[c]);
+        if constexpr (Format::HAS_MIN) sums[c] = fma(scales.min, Floats(stack->sum[first + c]), sums[c]);
       }
     }
   }
   write_panel<count>(sums, output);
 }
 
+// Rows of stacks, `groups` apart, times one panel.
 template <class Format>
-void multiply_tile_exact(int64_t count, const uint8_t* panel, const ExactGroup* tile,
-                         int64_t groups, const PanelOutput& output) {
-  static_assert(TILE <= 8);
-  switch (count) {
-    case 1: return multiply_panel_exact<Format, 1>(panel, tile, groups, output);
-    case 2: return multiply_panel_exact<Format, 2>(panel, tile, groups, output);
-    case 3: return multiply_panel_exact<Format, 3>(panel, tile, groups, output);
-    case 4: return multiply_panel_exact<Format, 4>(panel, tile, groups, output);
-    default:
-      // whole tiles: rows that do not exist are 0, and are not written
-      return multiply_panel_exact<Format, TILE>(panel, tile, groups, output);
-  }
+void multiply_panel_exact(const uint8_t* panel, const ExactGroup* stack, int64_t groups,
+                          PanelOutput output) {
+  each_tile(stack, groups, output, [&](const ExactGroup* stack, int first, auto count) {
+    multiply_tile_exact<Format, count>(panel, stack, first, groups, output);
+  });
 }
 
 }  // namespace octavo
