@@ -26,8 +26,9 @@ def ask_for_drafts(
         wanted = speculator.num_wanted(request, num_running) if advance.is_sampling else 0
         if not wanted:
             continue
-        # one token comes of this step, and one more of the step that verifies the drafts
-        most = request.max_tokens - request.num_output_tokens - 2
+        # this step may give a token and all of its own drafts, and one more token comes of the
+        # step that verifies those asked for here
+        most = request.max_tokens - request.num_output_tokens - len(advance.drafts) - 2
         advance.num_drafts_wanted = max(0, min(wanted, most))
         if advance.num_drafts_wanted and speculator.is_executors:
             _make_room(request, advance, allocator)

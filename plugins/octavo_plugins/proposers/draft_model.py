@@ -90,7 +90,8 @@ class DraftModel(ExecutorProposer):
             max_tokens=min(capacity.max_tokens, steady + self._settings.chunk_tokens),
             max_rows=capacity.max_seqs,
         )
-        longest = min(self._model.max_positions, rows.token_ids.shape[1])
+        # the last token that a row has room for is never read
+        longest = min(self._model.max_positions, rows.token_ids.shape[1] - 1)
         self._model.prepare(own.max_tokens, own.max_rows, longest)
         self._max_positions = longest
         self._rows = rows
