@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -184,6 +185,55 @@ def test_a_compiler_that_hangs(sources, tmp_path, monkeypatch):
 
     assert message(sources)[0] == "compiling the CPU kernels took more than 0.3 s"
     assert kept(tmp_path) == [".lock"]
+
+
+# --------------------------------------------------------------------------- other machines
+
+ARM_CPUINFO = """processor\t: 0
+BogoMIPS\t: 50.00
+Features\t: fp asimd aes asimdhp cpuid asimddp
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: 0xd0c
+CPU revision\t: 1
+
+processor\t: 1
+BogoMIPS\t: 50.00
+"""
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "arm64"])
+def test_an_arm_cpu_is_asked_for_by_its_own_flag(monkeypatch, machine):
+    assert NATIVE.compile_flags()[-1] == f"-m{'cpu' if on_arm() else 'arch'}=native"
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
+
+    assert NATIVE.compile_flags()[-1] == "-mcpu=native"
+    assert BuildOptions("armv8.2-a+dotprod").compile_flags()[-1] == "-march=armv8.2-a+dotprod"
+
+
+def on_arm() -> bool:
+    return platform.machine() in {"aarch64", "arm64"}
+
+
+def test_what_tells_an_arm_cpu_from_others(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr(toolchain, "_CPUINFO", cpuinfo)
+    cpuinfo.write_text(ARM_CPUINFO)
+    identity = toolchain.cpu_identity()
+    assert identity.splitlines() == [
+        "aarch64",
+        "Features\t: fp asimd aes asimdhp cpuid asimddp",
+        "CPU implementer\t: 0x41",
+        "CPU architecture: 8",
+        "CPU variant\t: 0x3",
+        "CPU part\t: 0xd0c",
+    ]
+    cpuinfo.write_text(ARM_CPUINFO.replace(" asimddp", ""))
+    assert toolchain.cpu_identity() != identity
+    cpuinfo.unlink()
+    assert toolchain.cpu_identity() == "aarch64"
 
 
 # ------------------------------------------------------------- a cache that cannot be used

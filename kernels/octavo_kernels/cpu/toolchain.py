@@ -53,7 +53,10 @@ _CPU_KEYS: Final = frozenset(
         "CPU part",
     }
 )
+_CPUINFO: Final = Path("/proc/cpuinfo")
 _FIRST_CPU_BYTES: Final = 1 << 14
+# What Linux and macOS call 64-bit Arm.
+_ARM: Final = frozenset({"aarch64", "arm64"})
 # The names that torch's wheels give the runtime; the last ones also serve code made for the first.
 _OPENMP_FILES: Final = ("libgomp*.so*", "libiomp5*.so*", "libomp*.so*")
 
@@ -71,8 +74,9 @@ class BuildError(RuntimeError):
 class BuildOptions:
     """What is compiled.
 
-    `architecture` is the compiler's -march. `is_sanitized` asks for a build that stops at the
-    first bad access or undefined operation; a process that loads it needs libasan preloaded.
+    `architecture` is the compiler's -march; `native` is what this machine's CPU has.
+    `is_sanitized` asks for a build that stops at the first bad access or undefined operation; a
+    process that loads it needs libasan preloaded.
     """
 
     architecture: str = "native"
@@ -81,7 +85,9 @@ class BuildOptions:
     def compile_flags(self) -> tuple[str, ...]:
         """Return the flags of every source."""
         speed = ("-O1", "-g", *_SANITIZERS) if self.is_sanitized else ("-O3",)
-        return (*_FLAGS, *speed, f"-march={self.architecture}")
+        # on Arm, clang knows `native` as a CPU alone
+        is_cpu = self.architecture == "native" and os.uname().machine in _ARM
+        return (*_FLAGS, *speed, f"{'-mcpu' if is_cpu else '-march'}={self.architecture}")
 
     def link_flags(self) -> tuple[str, ...]:
         """Return the flags of the library, but for the OpenMP runtime."""
@@ -171,7 +177,7 @@ def cpu_identity() -> str:
     """Return what tells this CPU from others: code made for another may not run here."""
     try:
         # the first of many equal processors is enough, and reading them all takes milliseconds
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+        with _CPUINFO.open(encoding="utf-8", errors="replace") as file:
             text = file.read(_FIRST_CPU_BYTES)
     except OSError:
         text = ""
