@@ -16,6 +16,8 @@ _MEMINFO = Path("/proc/meminfo")
 _CPUINFO = Path("/proc/cpuinfo")
 _UNLIMITED = 1 << 60
 _KIB = 1024
+# What tells how fast kernels can be, among the "flags" of x86 and the "Features" of Arm.
+_INSTRUCTIONS = ("avx", "amx", "f16c", "fma", "asimd", "i8mm", "bf16", "sve")
 
 
 class CpuPlatform(Platform):
@@ -43,8 +45,8 @@ class CpuPlatform(Platform):
             "available_memory_mib": str(self.available_bytes() // 2**20),
             "instructions": " ".join(
                 flag
-                for flag in _cpu_field("flags").split()
-                if flag.startswith(("avx", "amx", "f16c", "fma"))
+                for flag in (_cpu_field("flags") or _cpu_field("Features")).split()
+                if flag.startswith(_INSTRUCTIONS)
             ),
         }
 
