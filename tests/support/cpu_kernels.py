@@ -1,7 +1,7 @@
 """The compiled CPU kernels in every variant that this machine runs, and calls made from tensors.
 
 In a process with libasan preloaded they are the sanitized kernels, so that any test of theirs can
-run on these.
+run on these. With a CPU of Arm's in $OCTAVO_TEST_ARM_CPU they are that one's, emulated.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+import arm_kernels
 from octavo_kernels.cpu.calls import ARGUMENTS
 from octavo_kernels.cpu.library import Call, Library, Program
 from octavo_kernels.cpu.toolchain import NATIVE, BuildOptions
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 AVX2 = BuildOptions(architecture="haswell")
 AVX2_LANES = 8
 IS_SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
+ARM_CPU = os.environ.get("OCTAVO_TEST_ARM_CPU")
 
 
 @functools.cache
 def library(options: BuildOptions = NATIVE) -> Library:
+    if ARM_CPU:
+        return arm_kernels.library(ARM_CPU, AVX2)
     return Library.load(dataclasses.replace(options, is_sanitized=IS_SANITIZED))
 
 
