@@ -1,6 +1,6 @@
 // Vectors of floats and integers, as wide as the machine has them.
 //
-// One code serves AVX-512 with VNNI (16 lanes), AVX2 (8) and NEON (4). Every function is one or a
+// One code serves AVX-512 with VNNI (16 lanes), AVX2 (8) and NEON (8). Every function is one or a
 // few instructions, and says exactly which sums it makes: with fused multiply-adds written out
 // and contraction off, a kernel gives the same bits however it is unrolled.
 #pragma once
