@@ -128,13 +128,6 @@ inline Floats to_floats(uint8x8_t a) { return to_floats(vreinterpretq_s16_u16(vm
 inline Floats load_bytes(const int8_t* p) { return to_floats(vmovl_s8(vld1_s8(p))); }
 inline Floats load_bytes(const uint8_t* p) { return to_floats(vld1_u8(p)); }
 
-// The low and the high four bits of LANES bytes.
-inline void load_nibbles(const uint8_t* p, Floats& low, Floats& high) {
-  const uint8x8_t bytes = vld1_u8(p);
-  low = to_floats(vand_u8(bytes, vdup_n_u8(15)));
-  high = to_floats(vshr_n_u8(bytes, 4));
-}
-
 // Four bytes for each lane.
 struct Bytes {
   uint8x16_t low, high;
@@ -240,17 +233,31 @@ inline Floats byte_of(Bytes x) {
 // What is added to a signed weight so that `dot` takes it: nothing, signs are multiplied.
 constexpr int WEIGHT_BIAS = 0;
 
-// sums + the four products of each lane
-inline int32x4_t add_four(int32x4_t sums, int8x16_t weights, int8x16_t activations) {
+// sums + the four products of each lane; activations of vectors 0 .. j stand behind one another
 #if defined(__ARM_FEATURE_DOTPROD)
-  return vdotq_s32(sums, weights, activations);
+inline int32x4_t add_four(int32x4_t sums, uint8x16_t codes, const int8_t* activations, int j) {
+  const int8x16_t weights = vreinterpretq_s8_u8(codes);
+  // those of four vectors are loaded once, and the instruction takes its own from among them
+  const int8x16_t loaded = vld1q_s8(activations - j % 4 * 4);
+  switch (j % 4) {
+    case 0: return vdotq_laneq_s32(sums, weights, loaded, 0);
+    case 1: return vdotq_laneq_s32(sums, weights, loaded, 1);
+    case 2: return vdotq_laneq_s32(sums, weights, loaded, 2);
+    default: return vdotq_laneq_s32(sums, weights, loaded, 3);
+  }
+}
 #else
-  const int16x8_t low = vmull_s8(vget_low_s8(weights), vget_low_s8(activations));
-  const int16x8_t high = vmull_high_s8(weights, activations);
+inline int32x4_t add_four(int32x4_t sums, uint8x16_t codes, const int8_t* activations, int) {
+  int32_t four;
+  std::memcpy(&four, activations, 4);
+  const int8x16_t weights = vreinterpretq_s8_u8(codes);
+  const int8x16_t repeated = vreinterpretq_s8_s32(vdupq_n_s32(four));
+  const int16x8_t low = vmull_s8(vget_low_s8(weights), vget_low_s8(repeated));
+  const int16x8_t high = vmull_high_s8(weights, repeated);
   // two products of 127 and at most 128 stay below 2^15
   return vpadalq_s16(sums, vpaddq_s16(low, high));
-#endif
 }
+#endif
 
 // Sums products of weights and activations: lane i sums over its own bytes.
 template <int bits>
@@ -258,12 +265,9 @@ class Products {
  public:
   // Adds vector j of unsigned weights below 2^bits (8 bits: signed weights), each with the four
   // activations that are its.
-  void add(Bytes weights, const int8_t* activations, int) {
-    int32_t four;
-    std::memcpy(&four, activations, 4);
-    const int8x16_t signs = vreinterpretq_s8_s32(vdupq_n_s32(four));
-    sum_.low = add_four(sum_.low, vreinterpretq_s8_u8(weights.low), signs);
-    sum_.high = add_four(sum_.high, vreinterpretq_s8_u8(weights.high), signs);
+  void add(Bytes weights, const int8_t* activations, int j) {
+    sum_.low = add_four(sum_.low, weights.low, activations, j);
+    sum_.high = add_four(sum_.high, weights.high, activations, j);
   }
   Ints total() const { return sum_; }
 
