@@ -105,6 +105,7 @@ def sanitized() -> dict[str, str]:
 @pytest.mark.parametrize(
     "name",
     [
+        "test_cpu_attention",
         "test_cpu_layers",
         "test_cpu_linear",
         "test_cpu_lora",

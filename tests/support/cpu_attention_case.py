@@ -79,26 +79,51 @@ class CpuCase(AttentionCase):
         self.run(call, num_threads=num_threads)
         return out
 
-    def round_to_codes(self):
-        """Replace keys and values by what their codes in the cache stand for."""
-        rounded = {"int8": as_int8, "int4": as_int4}[self.dtype]
-        self.k = [rounded(k) for k in self.k]
-        self.v = [rounded(v) for v in self.v]
+    def round_to_codes(self, params):
+        """Replace queries, keys and values by what their codes stand for."""
+        # queries are scaled before they are rounded
+        dim = self.shape[-1]
+        scale = np.float32(params.scale)
+        if params.softcap is None:
+            scale *= np.float32(1.44269504088896341)
+        else:
+            scale /= np.float32(params.softcap)
+        factor = float(scale / np.float32(dim & -dim))
+        self.q = as_codes(self.q * factor, as_int8) / factor
+        self.k = [as_codes(k, as_int8) for k in self.k]
+        self.v = [as_codes(v, as_int8 if self.dtype == "int8" else as_int4) for v in self.v]
+
+
+def as_codes(x: torch.Tensor, rounded) -> torch.Tensor:
+    """Heads whose rotations are rounded, in float64."""
+    block = x.shape[-1] & -x.shape[-1]
+    return rotate(rounded(rotate(x)).double()) / block
+
+
+def rotate(x: torch.Tensor) -> torch.Tensor:
+    """Hadamard's matrix times each block of dimensions, in the order that the kernels add in."""
+    block = x.shape[-1] & -x.shape[-1]
+    stride = 1
+    while stride < block:
+        first, second = x.unflatten(-1, (-1, 2, stride)).unbind(-2)
+        x = torch.stack((first + second, first - second), -2).flatten(-3)
+        stride *= 2
+    return x
 
 
 def as_int8(x: torch.Tensor) -> torch.Tensor:
-    """Signed bytes, with a float32 scale for each token and head."""
+    """Signed bytes, with a scale for each token and head."""
     most = x.abs().amax(-1, keepdim=True)
-    codes = (x * (127.0 / most)).round()
-    return codes * (most / 127.0)
+    # not 127 / most, which is the reciprocal of most times 127
+    return (x * (torch.full_like(most, 127) / most)).round() * (most / 127)
 
 
 def as_int4(x: torch.Tensor) -> torch.Tensor:
-    """Numbers from 0 to 15, with a float16 scale and offset for each token and head."""
-    least = x.amin(-1, keepdim=True).half().float()
-    scale = ((x.amax(-1, keepdim=True) - least) / 15.0).half().float()
-    codes = ((x - least) * (1.0 / scale)).round().clamp(0, 15)
-    return codes * scale + least
+    """Numbers from 0 to 15, with a scale and an offset for each token and head."""
+    least, most = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    width = most - least
+    codes = ((x - least) * (torch.full_like(width, 15) / width)).round().clamp(0, 15)
+    return codes * (width / 15) + least
 
 
 NAN = math.nan

@@ -72,14 +72,19 @@ def test_t5_write_changes_the_slots_of_the_batch_and_nothing_else():
 
 @pytest.mark.parametrize(
     ("dtype", "bytes_of_a_token"),
-    [("float32", 4 * 64), ("float16", 2 * 64), ("int8", 64 + 4), ("int4", 32 + 4)],
+    [
+        ("float32", 2 * 4 * 64),
+        ("float16", 2 * 2 * 64),
+        ("int8", 2 * (64 + 4)),
+        ("int4", 64 + 4 + 32 + 8),
+    ],
 )
 def test_bytes_are_those_that_are_allocated(dtype, bytes_of_a_token):
     attention = CpuAttention()
     spec = CacheSpec(3, 64, dtype)
     cache = attention.allocate(spec, 5, 16)
     assert attention.bytes_per_block(spec, 16) * 5 == cache.pages.nbytes
-    assert attention.bytes_per_block(spec, 16) == 16 * 3 * 2 * bytes_of_a_token
+    assert attention.bytes_per_block(spec, 16) == 16 * 3 * bytes_of_a_token
 
 
 def test_an_option_says_what_is_kept():

@@ -33,24 +33,23 @@ Sums part_of(const Layer& layer, Worker& worker, const Assignment& unit, int64_t
 
 // Does unit `number`; `last` is the one after those that this thread does in a row.
 void attend(const Layer& layer, Worker& worker, const Desk& desk, int64_t number, int64_t last) {
+  const bool is_coded = layer.page.is_coded();
   const Assignment own(layer.work, number, layer.a.kv_heads);
   const Unit unit(layer, own.tile, own.head, desk);
-  unit.load_queries();
+  (is_coded ? load_code_queries : load_float_queries)(unit);
   for (int64_t piece = own.pieces.first; piece < own.pieces.last; piece++) {
-    Ahead ahead;
+    Ahead next_vectors;
     if (piece + 1 < own.pieces.last) {
-      ahead = unit.ahead(piece + 1);
+      next_vectors = unit.ahead(piece + 1);
     } else if (number + 1 < last) {
       const Assignment next(layer.work, number + 1, layer.a.kv_heads);
-      ahead = Unit(layer, next.tile, next.head, desk).ahead(next.pieces.first);
+      next_vectors = Unit(layer, next.tile, next.head, desk).ahead(next.pieces.first);
     }
-    if (own.tile.is_split()) {
-      unit.reduce(piece, part_of(layer, worker, own, piece), ahead);
-    } else {
-      const Sums part{desk.part_sums, layer.page.dims};
-      unit.reduce(piece, part, ahead);
-      unit.take_in(piece, part);
-    }
+    const Sums part = own.tile.is_split() ? part_of(layer, worker, own, piece)
+                                          : Sums{desk.part_sums, layer.page.dims};
+    unit.read(piece, next_vectors);
+    (is_coded ? reduce_codes : reduce_floats)(unit, piece, part);
+    if (!own.tile.is_split()) unit.take_in(piece, part);
   }
   if (!own.tile.is_split()) unit.write();
 }
@@ -78,7 +77,7 @@ void attention(const Attention& a, Worker& worker) {
   uint8_t* memory = worker.scratch().get<uint8_t>(tiles_bytes + desk_bytes);
   work.deal(a, reinterpret_cast<AttentionTile*>(memory), worker.num_threads);
   desk.place(memory + tiles_bytes, work.max_rows, page.dims);
-  const Layer layer{a, work, page, ScoreRule::of(a.scale, a.softcap)};
+  const Layer layer(a, work, page);
 
   const int64_t in_a_row = work.units_in_a_row(worker.num_threads);
   const int64_t turns = (work.num_units + in_a_row - 1) / in_a_row;

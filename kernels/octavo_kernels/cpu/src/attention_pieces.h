@@ -31,14 +31,19 @@ struct Range {
 struct Piece {
   const uint8_t* keys[PIECE_VECTORS];
   const uint8_t* values[PIECE_VECTORS];
-  int64_t pair_bytes, token_bytes;
+  int64_t row_bytes;    // from one row of keys to the next
+  int64_t value_bytes;  // of a token
   // What is read one after the other: each vector's share of a page's keys, in the vector's place,
   // then the values, then what comes next. What is AHEAD places on is fetched meanwhile.
   const uint8_t* stream[2 * PIECE_VECTORS + AHEAD];
   const uint8_t** keys_ahead;  // by vector
   const uint8_t** values_ahead;
-  // what scales the codes, by token: key scale, key least, value scale, value least
-  alignas(64) float scales[4][PIECE];
+  // what scales codes, by token
+  alignas(64) float key_scales[PIECE];
+  float value_scales[PIECE], value_offsets[PIECE];
+
+  // row i of a page's scales
+  float* scales(int64_t i) { return i == 0 ? key_scales : i == 1 ? value_scales : value_offsets; }
 };
 
 // The vectors that are worked on next: their shares of keys, as far as they are known.
@@ -63,8 +68,8 @@ class PageReader {
   // read after it. `memory`: for PIECE keys and values, where they are put together if blocks are
   // no whole vectors.
   void read(Piece& piece, int64_t start, Range seen, const Ahead& next, uint8_t* memory) const {
-    piece.token_bytes = page_.token_bytes();
-    piece.pair_bytes = page_.pair_bytes();
+    piece.row_bytes = page_.row_bytes();
+    piece.value_bytes = page_.value_bytes();
     if (is_aligned())
       locate(piece, start, seen.vectors());
     else
@@ -77,7 +82,7 @@ class PageReader {
     Ahead ahead;
     if (!is_aligned()) return ahead;
     each_vector(position / LANES * LANES, end, AHEAD, [&](const uint8_t* page, int64_t offset) {
-      ahead.shares[ahead.count++] = page + offset * page_.token_bytes();
+      ahead.shares[ahead.count++] = page + offset * page_.key_bytes();
     });
     return ahead;
   }
@@ -86,9 +91,6 @@ class PageReader {
   const uint8_t* page_of_block(int64_t block) const {
     return first_page_ + table_[block] * block_bytes_;
   }
-  // from one token's number of a dimension to the next token's
-  int64_t code_bytes() const { return std::max<int64_t>(1, page_.bits() / 8); }
-
   // Calls work(page, offset) for the vectors from `position` on: at most `most`, and before `end`.
   template <class Work>
   void each_vector(int64_t position, int64_t end, int64_t most, Work&& work) const {
@@ -103,30 +105,16 @@ class PageReader {
 
   void locate(Piece& piece, int64_t start, Range vectors) const {
     int64_t v = vectors.first;
-    const int64_t code = code_bytes(), token_bytes = page_.token_bytes(), values = page_.values();
+    const int64_t cell = page_.cell_bytes(), keys = page_.key_bytes(), values = page_.values();
     const auto find = [&](const uint8_t* page, int64_t offset) {
-      piece.keys[v] = page + offset * code;
-      piece.values[v] = page + values + offset * token_bytes;
-      piece.stream[v] = page + offset * token_bytes;
-      load_scales(piece, v * LANES, page, offset);
+      piece.keys[v] = page + offset * cell;
+      piece.values[v] = page + values + offset * page_.value_bytes();
+      piece.stream[v] = page + offset * keys;
+      for (int64_t i = 0; i < page_.num_scales(); i++)
+        store(piece.scales(i) + v * LANES, load(scale(page, i, offset)));
       v++;
     };
     each_vector(start + v * LANES, start + vectors.last * LANES, PIECE_VECTORS, find);
-  }
-
-  // Reads what scales the LANES tokens from `token` on.
-  void load_scales(Piece& piece, int64_t token, const uint8_t* page, int64_t offset) const {
-    switch (page_.format) {
-      case CacheFormat::INT8:
-        for (int64_t i = 0; i < 2; i++)
-          store(piece.scales[2 * i] + token, load(scale<float>(page, i, offset)));
-        break;
-      case CacheFormat::INT4:
-        for (int64_t i = 0; i < 4; i++)
-          store(piece.scales[i] + token, load_half(scale<uint16_t>(page, i, offset)));
-        break;
-      default: break;
-    }
   }
 
   void plan_ahead(Piece& piece, Range vectors, const Ahead& next) const {
@@ -141,48 +129,47 @@ class PageReader {
   }
 
   // Copies tokens as they are to where a block of LANES tokens would have them.
-  void gather(Piece& piece, int64_t start, Range seen, uint8_t* keys) const {
+  void gather(Piece& piece, int64_t start, Range seen, uint8_t* memory) const {
     const PageShape vector{page_.format, page_.dims, LANES};
-    const int64_t token_bytes = page_.token_bytes(), code = code_bytes();
-    const int64_t rows = token_bytes / code;
-    uint8_t* values = keys + PIECE * token_bytes;
-    piece.pair_bytes = vector.pair_bytes();
+    uint8_t* values = memory + PIECE * page_.key_bytes();
+    piece.row_bytes = vector.row_bytes();
     const Range vectors = seen.vectors();
     for (int64_t v = vectors.first; v < vectors.last; v++) {
-      piece.keys[v] = piece.stream[v] = keys + v * vector.values();
-      piece.values[v] = values + v * vector.values();
+      piece.keys[v] = piece.stream[v] = memory + v * vector.values();
+      piece.values[v] = values + v * LANES * page_.value_bytes();
     }
     for (int64_t token = seen.first; token < seen.last; token++) {
       const int64_t position = start + token, offset = position % page_.tokens;
       const uint8_t* page = page_of_block(position / page_.tokens);
-      std::memcpy(values + token * token_bytes, page + page_.values() + offset * token_bytes,
-                  size_t(token_bytes));
-      uint8_t* out = keys + token / LANES * vector.values() + token % LANES * code;
-      for (int64_t i = 0; i < rows; i++)
-        std::memcpy(out + i * LANES * code, page + (i * page_.tokens + offset) * code,
-                    size_t(code));
-      gather_scales(piece, token, page, offset);
+      copy_keys(memory + token / LANES * vector.values(), token % LANES, page, offset);
+      copy_values(values, token, page + page_.values(), offset);
+      for (int64_t i = 0; i < page_.num_scales(); i++)
+        piece.scales(i)[token] = *scale(page, i, offset);
     }
   }
 
-  void gather_scales(Piece& piece, int64_t token, const uint8_t* page, int64_t offset) const {
-    switch (page_.format) {
-      case CacheFormat::INT8:
-        for (int64_t i = 0; i < 2; i++)
-          piece.scales[2 * i][token] = *scale<float>(page, i, offset);
-        break;
-      case CacheFormat::INT4:
-        for (int64_t i = 0; i < 4; i++)
-          piece.scales[i][token] = half_to_float(*scale<uint16_t>(page, i, offset));
-        break;
-      default: break;
+  void copy_keys(uint8_t* out, int64_t token, const uint8_t* keys, int64_t offset) const {
+    const int64_t cell = page_.cell_bytes();
+    for (int64_t i = 0; i < page_.key_bytes() / cell; i++)
+      std::memcpy(out + (i * LANES + token) * cell, keys + (i * page_.tokens + offset) * cell,
+                  size_t(cell));
+  }
+
+  void copy_values(uint8_t* out, int64_t token, const uint8_t* values, int64_t offset) const {
+    const int64_t size = page_.value_bytes();
+    if (!page_.is_coded()) {
+      std::memcpy(out + token * size, values + offset * size, size_t(size));
+      return;
     }
+    // two tokens take their bytes in turns
+    out += token / 2 * 2 * size + token % 2;
+    values += offset / 2 * 2 * size + offset % 2;
+    for (int64_t i = 0; i < size; i++) out[2 * i] = values[2 * i];
   }
 
   // Row i of a page's scales, from a token on.
-  template <class T>
-  const T* scale(const uint8_t* page, int64_t i, int64_t offset) const {
-    return reinterpret_cast<const T*>(page + page_.scales()) + i * page_.tokens + offset;
+  const float* scale(const uint8_t* page, int64_t i, int64_t offset) const {
+    return reinterpret_cast<const float*>(page + page_.scales()) + i * page_.tokens + offset;
   }
 
   const PageShape& page_;

@@ -1,7 +1,8 @@
 // What attention does to one row of scores, and how pieces become a result.
 //
-// Scores are powers of two: what is left of e^x is 2^score. Which numbers
-// are added in which order depends on their tokens' positions in the piece alone. Knows rows. Does not know where keys and values lie.
+// Scores are powers of two: what is left of e^x is 2^score. Which numbers are added in which order
+// depends on their tokens' positions in the piece alone.
+// Knows rows. Does not know where keys and values lie.
 #pragma once
 
 #include <limits>
@@ -29,11 +30,6 @@ inline Floats exp2_of_negative(Floats x) {
   return sum * from_bits(shift_left(bits_of(shifted), 23) + Ints(127 << 23));
 }
 
-// What scales the codes of a piece, by token; null where the cache holds plain numbers.
-struct PieceScales {
-  const float *key, *key_least, *value, *value_least;
-};
-
 // How products of queries and keys become powers of two.
 struct ScoreRule {
   float query_scale;  // what queries are multiplied by beforehand
@@ -45,20 +41,10 @@ struct ScoreRule {
   }
 };
 
-// What a piece adds up to for one row, beside its sums of values.
-struct PartStats {
-  float top;    // the largest score
-  float total;  // sum of 2^(score - top)
-  float least;  // sum of the weights' shares of what all dimensions have in common
+// What weights are relative to: the largest score, and the sum of 2^(score - top).
+struct RowState {
+  float top, total;
 };
-
-// Lanes of p[i ...] whose number is in [first, last); the others 0.
-inline Floats load_between(const float* p, int64_t i, int64_t first, int64_t last) {
-  if (i >= first) return load_first(p + i, last - i);
-  alignas(64) float lanes[LANES];
-  for (int64_t j = 0; j < LANES; j++) lanes[j] = i + j >= first && i + j < last ? p[i + j] : 0.0f;
-  return load(lanes);
-}
 
 // Calls work(place, i) for vectors [begin, end) of a piece; `place`, below 4, tells which of four
 // sums that are made side by side, so that an addition need not wait for the one before, is its.
@@ -72,67 +58,56 @@ inline void each_of_four(int64_t begin, int64_t end, Work&& work) {
   for (; i < end; i += LANES) work(i / LANES % 4, i);
 }
 
-// Products of queries and codes become scores.
-inline void scale_scores(float* scores, int64_t begin, int64_t end, const PieceScales& scales,
-                         float query_sum, const ScoreRule& rule) {
-  for (int64_t i = begin; i < end; i += LANES) {
-    Floats score = load(scores + i);
-    if (scales.key != nullptr) score = score * load(scales.key + i);
-    if (scales.key_least != nullptr)
-      score = fma(Floats(query_sum), load(scales.key_least + i), score);
-    if (rule.cap > 0.0f) score = Floats(rule.cap) * tanh(score);
-    store(scores + i, score);
+// Scores of tokens [first, last) of a piece, and of those that fill their vectors.
+struct ScoreRow {
+  float* scores;
+  int64_t first, last;
+
+  int64_t begin() const { return first / LANES * LANES; }
+  int64_t end() const { return (last + LANES - 1) / LANES * LANES; }
+  // Calls work(i) for tokens that are in these vectors though the row does not see them.
+  template <class Work>
+  void each_unseen(Work&& work) const {
+    for (int64_t i = begin(); i < first; i++) work(i);
+    for (int64_t i = last; i < end(); i++) work(i);
   }
+};
+
+// Caps scores, and hides those of tokens that are not seen: whatever was there, also NaN.
+inline void finish_scores(const ScoreRow& row, const ScoreRule& rule) {
+  if (rule.cap > 0.0f)
+    for (int64_t i = row.begin(); i < row.end(); i += LANES)
+      store(row.scores + i, Floats(rule.cap) * tanh(load(row.scores + i)));
+  row.each_unseen([&](int64_t i) { row.scores[i] = -std::numeric_limits<float>::infinity(); });
 }
 
-// Turns scores [begin, end) into weights, relative to the largest: returns the weights' sum.
-inline float weights_of(float* scores, int64_t begin, int64_t end, float top) {
-  const Floats bound(top);
-  Floats totals[4] = {Floats(0.0f), Floats(0.0f), Floats(0.0f), Floats(0.0f)};
-  each_of_four(begin, end, [&](int place, int64_t i) {
-    const Floats weight = exp2_of_negative(load(scores + i) - bound);
-    totals[place] = totals[place] + weight;
-    store(scores + i, weight);
-  });
-  return sum((totals[0] + totals[1]) + (totals[2] + totals[3]));
-}
-
-inline float largest_of(const float* scores, int64_t begin, int64_t end) {
-  const Floats first = load(scores + begin);
+inline float largest_of(const ScoreRow& row) {
+  const Floats first = load(row.scores + row.begin());
   Floats tops[4] = {first, first, first, first};
-  each_of_four(begin, end,
-               [&](int place, int64_t i) { tops[place] = max(tops[place], load(scores + i)); });
+  each_of_four(row.begin(), row.end(), [&](int place, int64_t i) {
+    tops[place] = max(tops[place], load(row.scores + i));
+  });
   return largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
 }
 
-// Turns the scores of tokens [first, last) of a piece into weights of values, in place.
-inline PartStats soften(float* scores, int64_t first, int64_t last, const PieceScales& scales,
-                        float query_sum, const ScoreRule& rule) {
-  const int64_t begin = first / LANES * LANES, end = (last + LANES - 1) / LANES * LANES;
-  if (scales.key != nullptr || rule.cap > 0.0f)
-    scale_scores(scores, begin, end, scales, query_sum, rule);
-  // tokens that the row does not see: whatever was there, also NaN
-  constexpr float nothing = -std::numeric_limits<float>::infinity();
-  for (int64_t i = begin; i < first; i++) scores[i] = nothing;
-  for (int64_t i = last; i < end; i++) scores[i] = nothing;
-  PartStats stats{largest_of(scores, begin, end), 0.0f, 0.0f};
-  stats.total = weights_of(scores, begin, end, stats.top);
-  if (scales.value_least != nullptr) {
-    Floats least(0.0f);
-    for (int64_t i = begin; i < end; i += LANES)
-      least = fma(load(scores + i), load_between(scales.value_least, i, first, last), least);
-    stats.least = sum(least);
-  }
-  if (scales.value != nullptr)
-    for (int64_t i = begin; i < end; i += LANES)
-      store(scores + i, load(scores + i) * load(scales.value + i));
-  return stats;
+// Calls keep(i, weights) with what vectors of scores weigh, relative to the largest.
+template <class Keep>
+inline RowState weigh_scores(const ScoreRow& row, Keep&& keep) {
+  const float top = largest_of(row);
+  Floats totals[4] = {Floats(0.0f), Floats(0.0f), Floats(0.0f), Floats(0.0f)};
+  each_of_four(row.begin(), row.end(), [&](int place, int64_t i) {
+    const Floats weights = exp2_of_negative(load(row.scores + i) - Floats(top));
+    totals[place] = totals[place] + weights;
+    keep(i, weights);
+  });
+  return {top, sum((totals[0] + totals[1]) + (totals[2] + totals[3]))};
 }
 
-// The pieces of a row so far: sums of values relative to the largest score.
-struct RowState {
-  float top, total;
-};
+// Turns scores into weights of values, in place.
+inline RowState soften(const ScoreRow& row, const ScoreRule& rule) {
+  finish_scores(row, rule);
+  return weigh_scores(row, [&](int64_t i, Floats weights) { store(row.scores + i, weights); });
+}
 
 // Takes in one more piece; pieces come in rising order.
 inline void fold(RowState& state, float* sums, const RowState& part, const float* part_sums,
@@ -147,9 +122,10 @@ inline void fold(RowState& state, float* sums, const RowState& part, const float
   state = {top, state.total * shares[0][0] + part.total * shares[1][0]};
 }
 
-// out = the row's result.
-inline void finish(float* out, const RowState& state, const float* sums, int64_t head_dim) {
-  const Floats share(1.0f / state.total);
+// out = factor * the row's result.
+inline void finish(float* out, const RowState& state, const float* sums, int64_t head_dim,
+                   float factor) {
+  const Floats share(factor / state.total);
   for (int64_t i = 0; i < head_dim; i += LANES)
     store_first(out + i, load(sums + i) * share, head_dim - i);
 }

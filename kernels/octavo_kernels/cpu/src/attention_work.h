@@ -10,12 +10,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention_sizes.h"
 #include "operations.h"
 
 namespace octavo {
 
-// Positions of a piece: pieces begin at multiples of it, whatever the batch.
-constexpr int64_t PIECE = 256;
 // Rows (queries times heads of a key head) of a tile, about.
 constexpr int64_t TILE_ROWS = 192;
 // Units of work that each thread should find, about.

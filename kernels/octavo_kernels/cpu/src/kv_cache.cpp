@@ -1,11 +1,13 @@
 // Writes keys and values into the pages of the cache.
 //
-// Knows how pages are laid out and how numbers are rounded. Does not know who owns a slot.
+// Knows how pages are laid out. Does not know who owns a slot.
 #include "kv_cache.h"
 
 #include <algorithm>
 
+#include "hadamard.h"
 #include "operations.h"
+#include "rounding.h"
 
 namespace octavo {
 
@@ -17,38 +19,23 @@ struct Place {
   int64_t offset;  // of the token in its block
   PageShape shape;
 
-  uint8_t* value() const { return page + shape.values() + offset * shape.token_bytes(); }
-  // row `index` of the scales
-  template <class T>
-  T* scale(int64_t index) const {
-    return reinterpret_cast<T*>(page + shape.scales()) + index * shape.tokens + offset;
+  uint8_t* keys() const { return page + offset * shape.cell_bytes(); }
+  // of coded pages: the first of every two bytes, or the second
+  uint8_t* values() const {
+    uint8_t* values = page + shape.values();
+    if (!shape.is_coded()) return values + offset * shape.value_bytes();
+    return values + offset / 2 * 2 * shape.value_bytes() + offset % 2;
   }
-  template <class T>
-  void scatter_keys(const T* codes, int64_t count) const {
-    T* out = reinterpret_cast<T*>(page) + offset;
-    for (int64_t i = 0; i < count; i++) out[i * shape.tokens] = codes[i];
-  }
-};
-
-// Largest number, and NaN where any number is NaN or infinite, so that it shows in every product.
-struct Extent {
-  float least, most, poison;
-
-  static Extent of(const float* x, int64_t count) {
-    Floats least = load(x), most = least, poison(0.0f);
-    for (int64_t i = 0; i < count; i += LANES) {
-      const Floats value = load(x + i);
-      least = min(least, value);
-      most = max(most, value);
-      poison = fma(value, Floats(0.0f), poison);
-    }
-    return {-largest(Floats(0.0f) - least), largest(most), sum(poison)};
+  float& scale(int64_t index) const {
+    return reinterpret_cast<float*>(page + shape.scales())[index * shape.tokens + offset];
   }
 };
 
 void put_floats(const Place& place, const float* k, const float* v) {
-  place.scatter_keys(k, place.shape.dims);
-  std::memcpy(place.value(), v, size_t(place.shape.dims) * sizeof(float));
+  uint8_t* out = place.keys();
+  for (int64_t i = 0; i < place.shape.dims; i++, out += place.shape.row_bytes())
+    std::memcpy(out, k + i, sizeof(float));
+  std::memcpy(place.values(), v, size_t(place.shape.value_bytes()));
 }
 
 // Numbers beyond the largest half become it: an infinity would make later tokens NaN.
@@ -58,74 +45,37 @@ Floats bounded_half(Floats x) {
 }
 
 void put_halves(const Place& place, const float* k, const float* v, uint16_t* halves) {
-  uint16_t* values = reinterpret_cast<uint16_t*>(place.value());
+  uint16_t* values = reinterpret_cast<uint16_t*>(place.values());
   for (int64_t i = 0; i < place.shape.dims; i += LANES) {
     store_half(halves + i, bounded_half(load(k + i)));
     store_half(values + i, bounded_half(load(v + i)));
   }
-  place.scatter_keys(halves, place.shape.dims);
+  uint8_t* out = place.keys();
+  for (int64_t i = 0; i < place.shape.dims; i++, out += place.shape.row_bytes())
+    std::memcpy(out, halves + i, sizeof(uint16_t));
 }
 
-// Rounds to signed bytes; returns their scale.
-float round_to_bytes(const float* x, int64_t count, int8_t* codes) {
-  const Extent extent = Extent::of(x, count);
-  const float most = std::max(extent.most, -extent.least);
-  // below this the inverse is no float
-  const float inverse = most > 1e-35f ? float(MAX_CODE_INT8) / most : 0.0f;
-  for (int64_t i = 0; i < count; i += LANES)
-    store_bytes(codes + i, to_ints(load(x + i) * Floats(inverse)));
-  return most / float(MAX_CODE_INT8) + extent.poison;
+void put_key_codes(const Place& place, const float* k, int8_t* codes) {
+  place.scale(0) = round_to_bytes(k, place.shape.dims, codes);
+  uint8_t* out = place.keys();
+  for (int64_t i = 0; i < place.shape.dims; i += 4, out += place.shape.row_bytes())
+    for (int64_t j = 0; j < 4; j++) out[j] = uint8_t(codes[i + j] + WEIGHT_BIAS);
 }
 
-void put_bytes(const Place& place, const float* k, const float* v, int8_t* codes) {
-  *place.scale<float>(0) = round_to_bytes(k, place.shape.dims, codes);
-  place.scatter_keys(codes, place.shape.dims);
-  *place.scale<float>(1) =
-      round_to_bytes(v, place.shape.dims, reinterpret_cast<int8_t*>(place.value()));
-}
-
-// Rounds numbers to 0 .. 15, one code a byte. Those from head_dim on are changed and mean nothing.
-void round_to_nibbles(float* x, int64_t head_dim, int64_t dims, uint16_t* scale, uint16_t* least,
-                      int8_t* codes) {
-  // what pads the head must not widen the range
-  for (int64_t i = head_dim; i < dims; i++) x[i] = x[0];
-  const Extent extent = Extent::of(x, dims);
-  constexpr float most_half = 65504.0f;
-  const float bounded_least = std::max(extent.least, -most_half);
-  *least = float_to_half(std::min(bounded_least, most_half) + extent.poison);
-  const float lowest = half_to_float(*least);
-  *scale = float_to_half((extent.most - lowest) / float(MAX_CODE_INT4));
-  const float step = half_to_float(*scale);
-  const float inverse = step > 0.0f ? 1.0f / step : 0.0f;
-  for (int64_t i = 0; i < dims; i += LANES) {
-    const Floats code = round((load(x + i) - Floats(lowest)) * Floats(inverse));
-    // NaN becomes 0: it shows in the scale
-    const Floats bounded = min(max(code, Floats(0.0f)), Floats(float(MAX_CODE_INT4)));
-    store_bytes(codes + i, to_ints(bounded));
-  }
-}
-
-void put_nibbles(const Place& place, float* k, float* v, int64_t head_dim, int8_t* codes) {
+void put_value_codes(const Place& place, const float* v, int8_t* codes) {
   const int64_t dims = place.shape.dims;
-  round_to_nibbles(k, head_dim, dims, place.scale<uint16_t>(0), place.scale<uint16_t>(1), codes);
-  for (int64_t i = 0; i < dims / 2; i++)
-    codes[i] = int8_t(codes[2 * i] | codes[2 * i + 1] << 4);
-  place.scatter_keys(codes, dims / 2);
-  round_to_nibbles(v, head_dim, dims, place.scale<uint16_t>(2), place.scale<uint16_t>(3), codes);
-  uint8_t* out = place.value();
-  for (int64_t i = 0; i < dims; i += 2 * LANES, out += LANES)
-    for (int64_t j = 0; j < LANES; j++)
-      out[j] = uint8_t(codes[i + j] | codes[i + LANES + j] << 4);
-}
-
-void put(const Place& place, float* k, float* v, int64_t head_dim, void* codes) {
-  switch (place.shape.format) {
-    case CacheFormat::FLOAT32: return put_floats(place, k, v);
-    case CacheFormat::FLOAT16: return put_halves(place, k, v, static_cast<uint16_t*>(codes));
-    case CacheFormat::INT8: return put_bytes(place, k, v, static_cast<int8_t*>(codes));
-    case CacheFormat::INT4: 
-      return put_nibbles(place, k, v, head_dim, static_cast<int8_t*>(codes));
+  uint8_t* out = place.values();
+  if (place.shape.format == CacheFormat::INT8) {
+    place.scale(1) = round_to_bytes(v, dims, codes);
+    for (int64_t i = 0; i < dims; i++) out[2 * i] = uint8_t(codes[i]);
+    return;
   }
+  const NibbleScale scale = round_to_nibbles(v, dims, codes);
+  place.scale(1) = scale.scale;
+  place.scale(2) = scale.offset;
+  for (int64_t i = 0; i < dims; i += 2 * LANES, out += 2 * LANES)
+    for (int64_t j = 0; j < LANES; j++)
+      out[2 * j] = uint8_t(codes[i + j] | codes[i + LANES + j] << 4);
 }
 
 void copy_padded(float* out, const float* x, int64_t count, int64_t padded) {
@@ -134,10 +84,34 @@ void copy_padded(float* out, const float* x, int64_t count, int64_t padded) {
 
 // Fetches the cache lines that a token is written to: they are far apart, and each is waited for.
 void fetch(const Place& place) {
-  const int64_t keys = place.shape.values(), token_bytes = place.shape.token_bytes();
+  const int64_t keys = place.shape.values();
+  const int64_t values = place.shape.value_bytes() * (place.shape.is_coded() ? 2 : 1);
   for (int64_t i = 0; i < keys; i += 64) __builtin_prefetch(place.page + i, 1);
-  for (int64_t i = 0; i < token_bytes; i += 64) __builtin_prefetch(place.value() + i, 1);
+  for (int64_t i = 0; i < values; i += 64) __builtin_prefetch(place.values() + i, 1);
 }
+
+// A thread's memory for one token: its keys, its values, and their codes.
+struct Desk {
+  float *k, *v;
+  void* codes;
+
+  void put(const WriteKv& a, const Place& place, int64_t token, int64_t head) const {
+    const int64_t dims = place.shape.dims, block = rotated_dims(a.head_dim);
+    copy_padded(k, a.k + token * a.k_stride + head * a.k_head_stride, a.head_dim, dims);
+    copy_padded(v, a.v + token * a.v_stride + head * a.v_head_stride, a.head_dim, dims);
+    switch (place.shape.format) {
+      case CacheFormat::FLOAT32: return put_floats(place, k, v);
+      case CacheFormat::FLOAT16: return put_halves(place, k, v, static_cast<uint16_t*>(codes));
+      default: break;
+    }
+    rotate(k, dims, block);
+    put_key_codes(place, k, static_cast<int8_t*>(codes));
+    rotate(v, dims, block);
+    // what fills up the last vector must not widen the range of the others
+    std::fill(v + a.head_dim, v + dims, v[0]);
+    put_value_codes(place, v, static_cast<int8_t*>(codes));
+  }
+};
 
 }  // namespace
 
@@ -147,15 +121,15 @@ void write_kv(const WriteKv& a, Worker& worker) {
   // neighbours share cache lines of keys, so that a piece holds several, unless there are few
   const int64_t per_piece =
       std::max<int64_t>(1, std::min<int64_t>(16, tokens / (4 * worker.num_threads)));
+  const auto place_of = [&](int64_t token, int64_t head) {
+    const int64_t block = a.slots[token] / a.block_size;
+    return Place{a.pages + (block * a.kv_heads + head) * page_bytes,
+                 a.slots[token] % a.block_size, shape};
+  };
   worker.share((tokens + per_piece - 1) / per_piece, [&](int64_t piece) {
-    float* k = worker.scratch().get<float>(3 * shape.dims);
-    float* v = k + shape.dims;
+    float* memory = worker.scratch().get<float>(3 * shape.dims);
+    const Desk desk{memory, memory + shape.dims, memory + 2 * shape.dims};
     const int64_t last = std::min(tokens, (piece + 1) * per_piece);
-    const auto place_of = [&](int64_t token, int64_t head) {
-      const int64_t block = a.slots[token] / a.block_size;
-      return Place{a.pages + (block * a.kv_heads + head) * page_bytes,
-                   a.slots[token] % a.block_size, shape};
-    };
     for (int64_t token = piece * per_piece; token < last; token++) {
       for (int64_t head = 0; head < a.kv_heads; head++) {
         const Place place = place_of(token, head);
@@ -163,9 +137,7 @@ void write_kv(const WriteKv& a, Worker& worker) {
           const Place next = place_of(token + 1, head);
           if (next.page != place.page) fetch(next);
         }
-        copy_padded(k, a.k + token * a.k_stride + head * a.k_head_stride, a.head_dim, shape.dims);
-        copy_padded(v, a.v + token * a.v_stride + head * a.v_head_stride, a.head_dim, shape.dims);
-        put(place, k, v, a.head_dim, v + shape.dims);
+        desk.put(a, place, token, head);
       }
     }
   });

@@ -101,14 +101,6 @@ inline Floats load_bytes(const uint8_t* p) {
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
-// The low and the high four bits of LANES bytes.
-inline void load_nibbles(const uint8_t* p, Floats& low, Floats& high) {
-  const __m256i bytes =
-      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  low = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(15)));
-  high = _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4));
-}
-
 // Four bytes for each lane.
 struct Bytes {
   __m256i v;
@@ -176,7 +168,10 @@ inline void load_nibble_pairs(const uint8_t* p, Pairs& low, Pairs& high) {
 inline Ints add_products(Ints sum, Pairs a, const int16_t* weights) {
   int32_t two;
   std::memcpy(&two, weights, 4);
-  return _mm256_add_epi32(sum.v, _mm256_madd_epi16(a.v, _mm256_set1_epi32(two)));
+  sum.v = _mm256_add_epi32(sum.v, _mm256_madd_epi16(a.v, _mm256_set1_epi32(two)));
+  // keeps the compiler from summing in another order, for which it spills all the sums
+  asm("" : "+x"(sum.v));
+  return sum;
 }
 
 inline Bytes join(Bytes a, Bytes b) { return _mm256_or_si256(a.v, b.v); }

@@ -85,14 +85,6 @@ inline Floats load_bytes(const uint8_t* p) {
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// The low and the high four bits of LANES bytes.
-inline void load_nibbles(const uint8_t* p, Floats& low, Floats& high) {
-  const __m512i bytes =
-      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  low = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)));
-  high = _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes, 4));
-}
-
 // Four bytes for each lane.
 struct Bytes {
   __m512i v;
@@ -150,7 +142,10 @@ inline void load_nibble_pairs(const uint8_t* p, Pairs& low, Pairs& high) {
 inline Ints add_products(Ints sum, Pairs a, const int16_t* weights) {
   int32_t two;
   std::memcpy(&two, weights, 4);
-  return _mm512_dpwssd_epi32(sum.v, a.v, _mm512_set1_epi32(two));
+  sum.v = _mm512_dpwssd_epi32(sum.v, a.v, _mm512_set1_epi32(two));
+  // keeps the compiler from summing in another order, for which it spills all the sums
+  asm("" : "+v"(sum.v));
+  return sum;
 }
 
 inline Bytes join(Bytes a, Bytes b) { return _mm512_or_si512(a.v, b.v); }
