@@ -40,7 +40,7 @@ def test_python_lays_out_arguments_as_cpp_does():
 
 def test_every_operation_has_its_arguments():
     text = (SOURCES / "run.cpp").read_text()
-    table = dict(re.findall(r'named<(\w+), (\w+)>\("\w+"\)', text))
+    table = dict(re.findall(r'(?:named|row_wise)<(\w+), (\w+)>\("\w+"\)', text))
 
     assert {one.__name__: name for name, one in mirrored.ARGUMENTS.items()} == table
     for name, one in mirrored.ARGUMENTS.items():

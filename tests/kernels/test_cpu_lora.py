@@ -9,6 +9,7 @@ import torch
 
 from cpu_kernels import call, run, variants
 from octavo_kernels.cpu.lora import LowRankFactors, SegmentTable, SlotTable
+from octavo_kernels.cpu.memory import Arena
 from octavo_kernels.cpu.toolchain import BuildOptions
 
 COLUMNS, OUTPUTS, TOKENS = 77, 300, 9
@@ -35,8 +36,13 @@ def adapt(
     segments: list[tuple[int, list[int]]],
     options: BuildOptions,
     num_threads: int = 2,
+    *,
+    is_half: bool = True,
 ) -> torch.Tensor:
-    table = SlotTable({slot: LowRankFactors.of(factors(slot)) for slot in CHANGES})
+    arena = Arena()
+    table = SlotTable(
+        {slot: LowRankFactors.of(factors(slot), arena, is_half=is_half) for slot in CHANGES}
+    )
     batch = SegmentTable()
     batch.fill(
         [
@@ -68,15 +74,17 @@ def options(request):
     return BuildOptions(architecture=request.param)
 
 
-def test_changes_are_those_of_the_factors(options):
+@pytest.mark.parametrize("is_half", [False, True])
+def test_changes_are_those_of_the_factors(options, is_half):
     x, out = noise(TOKENS, COLUMNS, seed=9), noise(TOKENS, OUTPUTS, seed=8)
 
-    result = adapt(out, x, SEGMENTS, options)
+    result = adapt(out, x, SEGMENTS, options, is_half=is_half)
 
     wanted = out.double()
     for slot, tokens in SEGMENTS:
         for a, b, first in factors(slot) if slot in CHANGES else ():
-            change = (0.5 + slot) * (x[tokens].double() @ a.double().T) @ b.double().T
+            kept_a, kept_b = (one.half().double() if is_half else one.double() for one in (a, b))
+            change = (0.5 + slot) * (x[tokens].double() @ kept_a.T) @ kept_b.T
             wanted[tokens, first : first + len(b)] += change
     torch.testing.assert_close(result.double(), wanted, rtol=1e-5, atol=1e-4)
     untouched = [2, 4, 6, 7]
@@ -97,3 +105,12 @@ def test_no_segments_change_nothing(options):
     x, out = noise(TOKENS, COLUMNS, seed=9), noise(TOKENS, OUTPUTS, seed=8)
 
     assert torch.equal(adapt(out, x, [], options), out)
+
+
+def test_factors_that_are_too_large_for_halves_stay_floats():
+    a, b = noise(4, COLUMNS), noise(OUTPUTS, 4)
+    kept = LowRankFactors.of([(a, b, 0)], Arena(), is_half=True)
+    large = LowRankFactors.of([(a, b * 1e5, 0)], Arena(), is_half=True)
+
+    assert (kept.a.dtype, large.a.dtype) == (torch.float16, torch.float32)
+    assert torch.equal(large.a[:, :COLUMNS], a)

@@ -133,13 +133,21 @@ class LowRankPiece(Structure):
         ("rank", c_int64),
         ("first_output", c_int64),
         ("outputs", c_int64),
+        ("b_stride", c_int64),
     )
 
 
 class LowRank(Structure):
     """What an adapter changes of one matrix."""
 
-    _fields_ = (("a", c_void_p), ("pieces", c_void_p), ("rank", c_int64), ("num_pieces", c_int64))
+    _fields_ = (
+        ("a", c_void_p),
+        ("pieces", c_void_p),
+        ("rank", c_int64),
+        ("num_pieces", c_int64),
+        ("a_stride", c_int64),
+        ("is_half", c_int64),
+    )
 
 
 class AdapterSegment(Structure):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from octavo_kernels.cpu.memory import Arena
+
+#: as many floats as a vector has at most
+_PADDING: Final = 16
+
 
 @dataclass(frozen=True, slots=True)
 class LowRankFactors:
     """One adapter's changes to one matrix.
 
-    a: float32 [sum of ranks, in]. `pieces` are (b transposed: float32 [rank, out], first rank,
-    first output); `records` is how the kernels see them.
+    a: [sum of ranks, in, padded]. `pieces` are (b transposed: [rank, out, padded], first rank,
+    first output); `records` is how the kernels see them. All are float32 or all float16.
     """
 
     a: Tensor
@@ -32,20 +37,52 @@ class LowRankFactors:
     records: ctypes.Array[LowRankPiece]
 
     @classmethod
-    def of(cls, changes: Sequence[tuple[Tensor, Tensor, int]]) -> LowRankFactors:
-        """Take changes (a [rank, in], b [out, rank], first output of b) of one matrix."""
-        pieces, rank = [], 0
+    def of(
+        cls, changes: Sequence[tuple[Tensor, Tensor, int]], arena: Arena, *, is_half: bool
+    ) -> LowRankFactors:
+        """Take changes (a [rank, in], b [out, rank], first output of b) of one matrix.
+
+        `is_half` keeps them as float16, unless one of them does not fit.
+        """
+        joined = torch.cat([a for a, _, _ in changes])
+        is_half = is_half and all(_fits_half(one) for one in (joined, *(b for _, b, _ in changes)))
+        dtype = torch.float16 if is_half else torch.float32
+        pieces, records, rank = [], [], 0
         for a, b, first in changes:
-            pieces.append((b.T.float().contiguous(), rank, first))
+            laid_out = _laid_out(b.T, dtype, arena)
+            address, stride = laid_out.data_ptr(), laid_out.shape[1]
+            records.append(LowRankPiece(address, rank, len(a), first, len(b), stride))
+            pieces.append((laid_out, rank, first))
             rank += len(a)
-        records = (LowRankPiece * len(pieces))(
-            *(
-                LowRankPiece(b.data_ptr(), first_rank, b.shape[0], first, b.shape[1])
-                for b, first_rank, first in pieces
-            )
+        return cls(
+            _laid_out(joined, dtype, arena),
+            tuple(pieces),
+            (LowRankPiece * len(records))(*records),
         )
-        joined = torch.cat([a for a, _, _ in changes]).float().contiguous()
-        return cls(joined, tuple(pieces), records)
+
+    def record(self) -> LowRank:
+        """Return how the kernels see it all."""
+        return LowRank(
+            a=self.a.data_ptr(),
+            pieces=ctypes.addressof(self.records),
+            rank=len(self.a),
+            num_pieces=len(self.pieces),
+            a_stride=self.a.shape[1],
+            is_half=self.a.dtype == torch.float16,
+        )
+
+
+def _fits_half(x: Tensor) -> bool:
+    return bool((x.abs() <= torch.finfo(torch.float16).max).all())
+
+
+def _laid_out(x: Tensor, dtype: torch.dtype, arena: Arena) -> Tensor:
+    """Copy [rows, columns] into an arena, with 0 so far behind that any vector may be read."""
+    stride = -(-(x.shape[1] + _PADDING) // _PADDING) * _PADDING
+    memory = arena.take(len(x) * stride * dtype.itemsize)
+    copy = torch.from_numpy(memory).view(dtype).view(len(x), stride)
+    copy[:, : x.shape[1]] = x
+    return copy
 
 
 class SlotTable:
@@ -57,9 +94,7 @@ class SlotTable:
         self.max_rank = max((len(one.a) for one in by_slot.values()), default=0)
         self.records = (LowRank * self.num_slots)()
         for slot, one in by_slot.items():
-            self.records[slot] = LowRank(
-                one.a.data_ptr(), ctypes.addressof(one.records), len(one.a), len(one.pieces)
-            )
+            self.records[slot] = one.record()
 
 
 class SegmentTable:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CACHE_LINE_BYTES: Final = 64
 _HUGE_PAGE_BYTES: Final = 2 << 20
-# What is asked of the system at once; pages that nothing touches take no memory.
+#: what is asked of the system at once; pages that nothing touches take no memory
 _CHUNK_BYTES: Final = 64 << 20
 
 
@@ -34,14 +34,15 @@ def huge_bytes(size: int) -> NDArray[np.uint8]:
 class Arena:
     """Hands out pieces of large allocations, which live for as long as any of their pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, chunk_bytes: int = _CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
         self._rest = np.empty(0, dtype=np.uint8)
 
     def take(self, size: int) -> NDArray[np.uint8]:
         """Return uint8 [size], all zero, that begins at a cache line."""
         taken = -(-size // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
         if taken > len(self._rest):
-            self._rest = huge_bytes(max(taken, _CHUNK_BYTES))
+            self._rest = huge_bytes(max(taken, self._chunk_bytes))
         piece = self._rest[:size]
         self._rest = self._rest[taken:]
         return piece

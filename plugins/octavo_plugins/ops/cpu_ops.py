@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from octavo_plugins.ops.cpu_options import CpuOpsOptions
 
 _FLOAT_BYTES = 4
+#: adapters come and go: memory returns when all that share a chunk have gone
+_ADAPTER_CHUNK_BYTES = 8 << 20
 _SILU, _GELU = 0, 1
 _MULTIPLY, _SOFT_CAP = 0, 1
 
@@ -49,6 +51,7 @@ class CpuOps(CpuSamplingOps):
     def __init__(self, options: CpuOpsOptions) -> None:
         super().__init__(options)
         self._arena = Arena()
+        self._adapter_arena = Arena(_ADAPTER_CHUNK_BYTES)
         self._is_exact = options.mode == "exact"
         self._segments: dict[int, Segments] = {}
 
@@ -221,7 +224,8 @@ class CpuOps(CpuSamplingOps):
 
     def pack_adapter(self, parts: Sequence[AdapterPart]) -> LowRankFactors:  # type: ignore[override]
         """Lay out one adapter's factors as the kernels read them."""
-        return LowRankFactors.of([(part.a, part.b, part.first) for part in parts])
+        changes = [(part.a, part.b, part.first) for part in parts]
+        return LowRankFactors.of(changes, self._adapter_arena, is_half=not self._is_exact)
 
     def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
         """Add what each adapter changes to its tokens."""

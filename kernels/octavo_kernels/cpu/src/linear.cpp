@@ -178,6 +178,12 @@ void linear(const Linear& a, Worker& worker) {
   multiply(a, worker, stacks, rows, groups, [&] { return format.exact; });
 }
 
+int64_t linear_bytes(int64_t rows, int64_t columns) {
+  const int64_t groups = divide_up(columns, 8 * GROUP) * 8;
+  const int64_t size = std::max(sizeof(ActivationGroup), sizeof(ExactGroup));
+  return divide_up(rows, STACK) * groups * size;
+}
+
 void embedding(const Embedding& a, Worker& worker) {
   const FormatEntry& format = FORMATS[a.format];
   const int64_t bytes = octavo_panel_bytes(a.format, a.columns);
@@ -200,7 +206,5 @@ extern "C" int64_t octavo_panel_bytes(int64_t format, int64_t columns) {
 
 // Shared memory that `linear` needs for so many rows.
 extern "C" int64_t octavo_linear_bytes(int64_t rows, int64_t columns) {
-  const int64_t groups = divide_up(columns, 8 * GROUP) * 8;
-  const int64_t size = std::max(sizeof(ActivationGroup), sizeof(ExactGroup));
-  return divide_up(rows, STACK) * groups * size;
+  return linear_bytes(rows, columns);
 }

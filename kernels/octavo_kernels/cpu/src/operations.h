@@ -82,7 +82,7 @@ void gather_rows(const GatherRows&, Worker&);
 // ---------------------------------------------------------------- linear.cpp
 
 // out = x @ weight.T + bias.  weight: panels of `format`; bias may be null.
-// Shared memory: `octavo_linear_bytes` for the most rows that there may be.
+// Shared memory: `linear_bytes` for the most rows that there may be.
 struct Linear {
   float* out;
   const float* x;
@@ -96,6 +96,7 @@ struct Linear {
   int64_t is_laid_out;  // the shared memory holds x already: the call before had the same x
 };
 void linear(const Linear&, Worker&);
+int64_t linear_bytes(int64_t rows, int64_t columns);
 
 // out[i] = weight[ids[i]].  out: [rows, columns].
 struct Embedding {
@@ -151,18 +152,22 @@ void attention(const Attention&, Worker&);
 // ---------------------------------------------------------------- lora.cpp
 
 // Ranks first_rank .. first_rank + rank of a x, times b, change so many outputs from first_output
-// on.  b: [rank, outputs].
+// on.  b: [rank, b_stride]; a vector may be read from any column on.
 struct LowRankPiece {
-  const float* b;
+  const void* b;
   int64_t first_rank, rank;
   int64_t first_output, outputs;
+  int64_t b_stride;
 };
 
-// What an adapter changes of one matrix; rank 0: nothing.  a: [rank, columns].
+// What an adapter changes of one matrix; rank 0: nothing.  a: [rank, a_stride], padded like b.
+// Both hold floats, or halves; what is behind a row's end is 0.
 struct LowRank {
-  const float* a;
+  const void* a;
   const LowRankPiece* pieces;
   int64_t rank, num_pieces;
+  int64_t a_stride;
+  int64_t is_half;
 };
 
 // The tokens of a step that one adapter changes.  tokens, scales: [num_tokens].

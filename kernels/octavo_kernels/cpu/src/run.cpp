@@ -6,23 +6,24 @@
 #include "call.h"
 #include "operations.h"
 #include "parallel.h"
+#include "row_blocks.h"
 #include "vectors.h"
 
 namespace octavo {
 
-constexpr NamedOperation OPERATIONS[] = {
-    named<RmsNorm, rms_norm>("rms_norm"),
-    named<AddRmsNorm, add_rms_norm>("add_rms_norm"),
-    named<Rotary, rotary>("rotary"),
-    named<GatedActivation, gated_activation>("gated_activation"),
-    named<Elementwise, elementwise>("elementwise"),
+extern constexpr NamedOperation OPERATIONS[] = {
+    row_wise<RmsNorm, rms_norm>("rms_norm"),
+    row_wise<AddRmsNorm, add_rms_norm>("add_rms_norm"),
+    row_wise<Rotary, rotary>("rotary"),
+    row_wise<GatedActivation, gated_activation>("gated_activation"),
+    row_wise<Elementwise, elementwise>("elementwise"),
     named<GatherRows, gather_rows>("gather_rows"),
-    named<Linear, linear>("linear"),
-    named<Embedding, embedding>("embedding"),
+    row_wise<Linear, linear>("linear"),
+    row_wise<Embedding, embedding>("embedding"),
     named<Sample, sample>("sample"),
     named<Logprobs, logprobs>("logprobs"),
     named<Adapt, adapt>("adapt"),
-    named<WriteKv, write_kv>("write_kv"),
+    row_wise<WriteKv, write_kv>("write_kv"),
     named<Attention, attention>("attention"),
 };
 
@@ -56,7 +57,15 @@ extern "C" void octavo_run(const Call* calls, int64_t num_calls, int64_t num_thr
   run.reset(num_calls * MAX_PHASES);
   on_team(num_threads, [&] {
     Worker worker(run, omp_get_num_threads(), shared);
-    for (int64_t i = 0; i < num_calls; i++)
-      OPERATIONS[calls[i].operation].run(calls[i].arguments, worker);
+    for (int64_t i = 0; i < num_calls;) {
+      const RowRun found = find_run(calls + i, num_calls - i, worker.num_threads);
+      if (found.length > 1) {
+        make_run(calls + i, found, worker);
+        i += found.length;
+      } else {
+        OPERATIONS[calls[i].operation].run(calls[i].arguments, worker);
+        i++;
+      }
+    }
   });
 }

@@ -81,14 +81,20 @@ class Scratch {
 class Worker {
  public:
   Worker(Phases& phases, int num_threads, void* shared)
-      : num_threads(num_threads), shared(shared), phases_(phases) {}
+      : num_threads(num_threads), shared(shared), phases_(&phases) {}
+  // One that does all by itself.
+  explicit Worker(void* shared) : num_threads(1), shared(shared), phases_(nullptr) {}
 
   // Takes part in a phase: calls work(piece) for pieces in [0, pieces) that nobody has taken yet,
   // and returns when all of them are done, by whomever. All threads must come to the same phases
   // in the same order, and may only read what no later phase writes outside of `work`.
   template <class Work>
   void share(int64_t pieces, Work&& work) {
-    Phase& phase = phases_[index_++];
+    if (phases_ == nullptr) {
+      for (int64_t piece = 0; piece < pieces; piece++) work(piece);
+      return;
+    }
+    Phase& phase = (*phases_)[index_++];
     for (;;) {
       const int64_t piece = phase.next.fetch_add(1, std::memory_order_relaxed);
       if (piece >= pieces) break;
@@ -99,6 +105,11 @@ class Worker {
   }
 
   Scratch& scratch() {
+    static thread_local Scratch scratch;
+    return scratch;
+  }
+  // For what a worker that does all by itself has as `shared`.
+  Scratch& own_shared() {
     static thread_local Scratch scratch;
     return scratch;
   }
@@ -122,7 +133,7 @@ class Worker {
     while (phase.done.load(std::memory_order_acquire) < pieces) sched_yield();
   }
 
-  Phases& phases_;
+  Phases* const phases_;
   int64_t index_ = 0;
 };
 
