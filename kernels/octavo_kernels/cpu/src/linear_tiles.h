@@ -141,10 +141,10 @@ inline void multiply_part(const ExpandedGroup& weights, const ActivationGroup& s
 }
 
 // A stack of activations times an expanded panel. While the products of one part are added, the
-// next are made.
+// next are made, and of what lies at `soon`, if anything, a group is fetched.
 template <class Format>
 void multiply_stack(const ExpandedGroup* weights, const ActivationGroup* stack, int64_t groups,
-                    const PanelOutput& output) {
+                    const PanelOutput& output, const uint8_t* soon) {
   constexpr auto rows = all_rows(std::make_integer_sequence<int, STACK>());
   constexpr int last = PARTS<Format> - 1;
   alignas(64) int32_t products[2][STACK][LANES];
@@ -153,6 +153,7 @@ void multiply_stack(const ExpandedGroup* weights, const ActivationGroup* stack, 
   multiply_part<Format, 0, 0>(*weights, *stack);
   store_tile<PRODUCTS>(products[0], 4 * LANES);
   for (int64_t g = 0; g < groups - 1; g++, weights++, stack++) {
+    if (soon != nullptr) prefetch(soon + g * Format::GROUP_BYTES, Format::GROUP_BYTES);
     if constexpr (last == 1) {
       multiply_part<Format, 1, 1>(*weights, *stack);
       add_part<Format, 0>(sums, products[0], *weights, *stack, rows);
@@ -178,8 +179,10 @@ template <class Format>
 void multiply_panel_on_tiles(const uint8_t* panel, const ActivationGroup* stack, int64_t groups,
                              PanelOutput output, ExpandedGroup* room) {
   expand_panel<Format>(room, panel, groups);
-  for (; output.num_rows > 0; stack += groups, output.skip(STACK))
-    multiply_stack<Format>(room, stack, groups, output);
+  for (; output.num_rows > 0; stack += groups, output.skip(STACK)) {
+    const uint8_t* soon = output.ahead == 0 ? nullptr : panel + output.ahead;
+    multiply_stack<Format>(room, stack, groups, output, soon);
+  }
 }
 
 // What multiplies panels of a format on tiles, and how many parts its groups have.
