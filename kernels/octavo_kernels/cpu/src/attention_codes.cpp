@@ -67,13 +67,15 @@ class Reduction {
     const Floats factor(most > 1e-30f ? MOST_WEIGHT / most : 0.0f);
     // what the values' offsets add up to, by the weights as they are rounded
     Floats offsets(0.0f);
-    part_.state(rows_.first + i) = weigh_scores(row, [&](int64_t j, Floats shares) {
+    const float top = largest_of(row);
+    const float total = weigh_scores(row, top, [&](int64_t j, Floats shares) {
       const Ints rounded = to_ints(shares * (load(data_.value_scales + j) * factor));
       store_shorts(weights + j, rounded);
       if (is_asymmetric())
         offsets = fma(to_floats(rounded),
                       load_between(data_.value_offsets, j, seen.first, seen.last), offsets);
     });
+    part_.state(rows_.first + i) = {top, total};
     std::fill(weights + vectors_.first * LANES, weights + seen.first, int16_t(0));
     std::fill(weights + seen.last, weights + vectors_.last * LANES, int16_t(0));
     const float unit = most / MOST_WEIGHT;

@@ -47,11 +47,23 @@ class Reduction {
 
   void run() const {
     each_span([&](Range rows, Range tokens) { multiply(rows, tokens); });
-    for (int64_t row = rows_.first; row < rows_.last; row++) soften_row(row);
+    // one after the other, so that rows are worked on while another's lanes are put together
+    each_row([&](int64_t row, const ScoreRow& own) {
+      finish_scores(own, unit_.layer.rule);
+      part_.state(row).top = largest_of(own);
+    });
+    each_row([&](int64_t row, const ScoreRow& own) {
+      part_.state(row).total = weigh_scores(
+          own, part_.state(row).top,
+          [&](int64_t i, Floats weights) { store(own.scores + i, weights); });
+      std::memset(part_.row(row), 0, size_t(unit_.dims) * sizeof(float));
+    });
     each_span([&](Range rows, Range tokens) { weigh(rows, tokens); });
   }
 
  private:
+  // The first rows fetch what comes next for all.
+  static bool is_fetching(Range rows) { return rows.first == 0; }
   float* scores(int64_t row) const { return unit_.desk.scores + (row - rows_.first) * PIECE; }
 
   // Calls work(rows, tokens) for spans of tokens, and for each group: one group reads each token
@@ -65,22 +77,25 @@ class Reduction {
         work(unit_.rows_of(i), Range{first, first + span});
   }
 
+  // Calls work(row, scores) for the rows that see some of the piece.
+  template <class Work>
+  void each_row(Work&& work) const {
+    for (int64_t row = rows_.first; row < rows_.last; row++) {
+      const Range seen = unit_.seen(row, piece_);
+      if (!seen.is_empty()) work(row, ScoreRow{scores(row), seen.first, seen.last});
+    }
+  }
+
   // Leaves the products of a group's queries and the keys in the scores.
   void multiply(Range rows, Range tokens) const {
     const Piece& data = *unit_.desk.piece;
     const Range seen = unit_.seen_by(rows, piece_).within(tokens);
     if (seen.is_empty()) return;
-    const KeyWalk keys{data.keys, data.keys_ahead, data.row_bytes, unit_.dims};
+    const KeyWalk keys{data.keys, is_fetching(rows) ? data.keys_ahead : nullptr, data.row_bytes,
+                       unit_.dims};
     dot_all<Kind>(keys, seen.vectors().first, seen.vectors().last,
                   unit_.desk.queries + rows.first * unit_.dims, rows.last - rows.first,
                   scores(rows.first));
-  }
-
-  void soften_row(int64_t row) const {
-    const Range seen = unit_.seen(row, piece_);
-    if (seen.is_empty()) return;
-    part_.state(row) = soften({scores(row), seen.first, seen.last}, unit_.layer.rule);
-    std::memset(part_.row(row), 0, size_t(unit_.dims) * sizeof(float));
   }
 
   // Adds the values of tokens to a group's rows, to each those that it sees: what all see at once,
@@ -104,8 +119,8 @@ class Reduction {
   void weigh_equally(Range rows, Range tokens) const {
     if (tokens.is_empty()) return;
     const Piece& data = *unit_.desk.piece;
-    const ValueWalk values{data.values, data.values_ahead, data.value_bytes, tokens.first,
-                           tokens.last};
+    const ValueWalk values{data.values, is_fetching(rows) ? data.values_ahead : nullptr,
+                           data.value_bytes, tokens.first, tokens.last};
     weigh_all<Kind>(values, unit_.dims, scores(rows.first), rows.last - rows.first,
                     part_.row(rows.first), part_.stride());
   }

@@ -90,36 +90,39 @@ inline float largest_of(const ScoreRow& row) {
   return largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
 }
 
-// Calls keep(i, weights) with what vectors of scores weigh, relative to the largest.
+// Calls keep(i, weights) with what vectors of scores weigh, relative to the largest, `top`; returns
+// their sum.
 template <class Keep>
-inline RowState weigh_scores(const ScoreRow& row, Keep&& keep) {
-  const float top = largest_of(row);
+inline float weigh_scores(const ScoreRow& row, float top, Keep&& keep) {
+  const Floats bound(top);
   Floats totals[4] = {Floats(0.0f), Floats(0.0f), Floats(0.0f), Floats(0.0f)};
   each_of_four(row.begin(), row.end(), [&](int place, int64_t i) {
-    const Floats weights = exp2_of_negative(load(row.scores + i) - Floats(top));
+    const Floats weights = exp2_of_negative(load(row.scores + i) - bound);
     totals[place] = totals[place] + weights;
     keep(i, weights);
   });
-  return {top, sum((totals[0] + totals[1]) + (totals[2] + totals[3]))};
+  return sum((totals[0] + totals[1]) + (totals[2] + totals[3]));
 }
 
-// Turns scores into weights of values, in place.
-inline RowState soften(const ScoreRow& row, const ScoreRule& rule) {
-  finish_scores(row, rule);
-  return weigh_scores(row, [&](int64_t i, Floats weights) { store(row.scores + i, weights); });
+inline float first_lane(Floats x) {
+  alignas(64) float lanes[LANES];
+  store(lanes, x);
+  return lanes[0];
 }
 
 // Takes in one more piece; pieces come in rising order.
 inline void fold(RowState& state, float* sums, const RowState& part, const float* part_sums,
                  int64_t dims) {
-  const float top = state.top > part.top ? state.top : part.top;
-  alignas(64) float shares[2][LANES];
-  store(shares[0], exp2_of_negative(Floats(state.top - top)));
-  store(shares[1], exp2_of_negative(Floats(part.top - top)));
-  const Floats old_share(shares[0][0]), new_share(shares[1][0]);
-  for (int64_t i = 0; i < dims; i += LANES)
-    store(sums + i, fma(load(sums + i), old_share, load(part_sums + i) * new_share));
-  state = {top, state.total * shares[0][0] + part.total * shares[1][0]};
+  // relative to the larger of the two scores, so that one of them is as it was
+  const bool is_old_larger = state.top > part.top;
+  const float share = first_lane(exp2_of_negative(
+      Floats(is_old_larger ? part.top - state.top : state.top - part.top)));
+  const float old_share = is_old_larger ? 1.0f : share, new_share = is_old_larger ? share : 1.0f;
+  for (int64_t i = 0; i < dims; i += LANES) {
+    const Floats added = load(part_sums + i) * Floats(new_share);
+    store(sums + i, fma(load(sums + i), Floats(old_share), added));
+  }
+  state = {is_old_larger ? state.top : part.top, state.total * old_share + part.total * new_share};
 }
 
 // out = factor * the row's result.

@@ -94,6 +94,8 @@ class Unit {
         rows(layer.work.rows(tile)),
         groups((rows + GROUP_ROWS - 1) / GROUP_ROWS),
         dims(layer.page.dims),
+        group_rows_(rows / groups),
+        larger_groups_(rows % groups),
         tile_(tile),
         head_(head),
         reader_(layer.a, layer.page, tile.sequence, head),
@@ -104,9 +106,7 @@ class Unit {
   const int64_t rows, groups, dims;
 
   // The rows of a group, about equally many in each.
-  Range rows_of(int64_t group) const {
-    return {rows * group / groups, rows * (group + 1) / groups};
-  }
+  Range rows_of(int64_t group) const { return {first_row(group), first_row(group + 1)}; }
   // The query of a row.
   const float* query(int64_t row) const {
     return layer.a.q + token_of(row) * layer.a.q_stride + head_of(row) * layer.a.q_head_stride;
@@ -154,12 +154,16 @@ class Unit {
   }
 
  private:
-  int64_t token_of(int64_t row) const { return tile_.token + row / layer.work.ratio; }
-  int64_t position_of(int64_t row) const { return tile_.position + row / layer.work.ratio; }
+  int64_t first_row(int64_t group) const {
+    return group * group_rows_ + std::min(group, larger_groups_);
+  }
+  int64_t token_of(int64_t row) const { return tile_.token + layer.work.query_of(row); }
+  int64_t position_of(int64_t row) const { return tile_.position + layer.work.query_of(row); }
   int64_t head_of(int64_t row) const {
-    return head_ * layer.work.ratio + row % layer.work.ratio;
+    return head_ * layer.work.ratio + row - layer.work.query_of(row) * layer.work.ratio;
   }
 
+  const int64_t group_rows_, larger_groups_;  // the first groups have one row more
   const AttentionTile& tile_;
   const int64_t head_;
   const PageReader reader_;

@@ -39,6 +39,7 @@ struct AttentionTile {
 
 struct AttentionWork {
   int64_t tile_queries, ratio;
+  int64_t inverse_ratio;  // times 2^32, rounded up
   int64_t part_floats;  // of one row of a part
   int64_t max_rows;     // of a tile
   int64_t num_tiles, num_units, num_split;
@@ -48,6 +49,7 @@ struct AttentionWork {
     const int64_t ratio = a.heads / a.kv_heads;
     AttentionWork work{};
     work.ratio = ratio;
+    work.inverse_ratio = (int64_t(1) << 32) / ratio + 1;
     work.tile_queries = std::max<int64_t>(1, TILE_ROWS / ratio);
     work.part_floats = part_floats;
     for (int64_t i = 0; i < *a.sequences; i++) {
@@ -59,6 +61,8 @@ struct AttentionWork {
   }
 
   int64_t rows(const AttentionTile& tile) const { return tile.queries * ratio; }
+  // row / ratio, exactly: a division takes as long as ten multiplications
+  int64_t query_of(int64_t row) const { return row * inverse_ratio >> 32; }
   // of one piece of a tile, for one key head
   int64_t part_size(const AttentionTile& tile) const { return rows(tile) * part_floats; }
 
