@@ -33,6 +33,7 @@ TESTS = {
         "test_cpu_linear",
         "test_cpu_logprobs",
         "test_cpu_lora",
+        "test_cpu_row_blocks",
         "test_cpu_sampling",
         "test_cpu_sampling_edits",
     ],
@@ -50,10 +51,11 @@ pytestmark = [
 @pytest.mark.parametrize(("cpu", "name"), [(cpu, name) for cpu in TESTS for name in TESTS[cpu]])
 def test_what_the_kernels_are_tested_for_holds_on_arm(cpu, name):
     pytest_q = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    environment = {"OCTAVO_TEST_ARM_CPU": cpu, "PYTEST_ADDOPTS": "", "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(
         [*pytest_q, f"tests/kernels/{name}.py"],
         cwd=ROOT,
-        env={**os.environ, "OCTAVO_TEST_ARM_CPU": cpu, "PYTEST_ADDOPTS": ""},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -47,7 +47,7 @@ class Layer:
             linear_bytes(library(self.options), len(x), x.shape[1]),
             out=out,
             x=x,
-            weight=weight.address,
+            weight=weight,
             bias=None,
             rows=self.rows,
             out_stride=out.stride(0),

@@ -17,6 +17,7 @@ import torch
 import arm_kernels
 from octavo_kernels.cpu.calls import ARGUMENTS
 from octavo_kernels.cpu.library import Call, Library, Program
+from octavo_kernels.cpu.packing import PackedMatrix
 from octavo_kernels.cpu.toolchain import NATIVE, BuildOptions
 
 if TYPE_CHECKING:
@@ -48,13 +49,14 @@ def count(number: int) -> torch.Tensor:
 
 
 def call(operation: str, shared_bytes: int = 0, **fields: Any) -> Call:
-    """A call whose addresses are tensors."""
-    tensors = tuple(value for value in fields.values() if isinstance(value, torch.Tensor))
-    plain = {
-        name: value.data_ptr() if isinstance(value, torch.Tensor) else value
-        for name, value in fields.items()
-    }
-    return Call(operation, ARGUMENTS[operation](**plain), tensors, shared_bytes)
+    """A call whose addresses are tensors and packed weights."""
+    kept, plain = [], {}
+    for name, value in fields.items():
+        plain[name] = value
+        if isinstance(value, (torch.Tensor, PackedMatrix)):
+            plain[name] = value.data_ptr() if isinstance(value, torch.Tensor) else value.address
+            kept.append(value)
+    return Call(operation, ARGUMENTS[operation](**plain), tuple(kept), shared_bytes)
 
 
 def run(calls: Sequence[Call], options: BuildOptions = NATIVE, num_threads: int = 2) -> None:

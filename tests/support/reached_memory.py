@@ -34,6 +34,7 @@ class ReachedMemory:
         self._kept: list[object] = []
         self._spans: list[tuple[int, int]] = []
         self._pointers: list[int] = []
+        self._in_use: set[int] = set()  # pointers that must lead somewhere
         self._look_through(callers_variables(frame))
         self._spans = list(merged(sorted(self._spans)))
         self._pointers = sorted(set(self._pointers))
@@ -46,14 +47,14 @@ class ReachedMemory:
         return found
 
     def pointers(self, span: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """Yield where pointers stand in a span, and where they lead to inside of a span.
+        """Yield where pointers stand in a span that are not null, and where they lead to.
 
-        Others are null, or left there by an earlier use.
+        In an array some may be left from an earlier use, and are passed over if they lead nowhere.
         """
         first, last = (bisect_right(self._pointers, end - 1) for end in span)
         for place in self._pointers[first:last]:
             target = ctypes.c_void_p.from_address(place).value
-            if target and self._find(target):
+            if target and (place in self._in_use or self._find(target)):
                 yield place, target
 
     def _find(self, address: int) -> tuple[int, int] | None:
@@ -87,7 +88,10 @@ class ReachedMemory:
         elif isinstance(one, (ctypes.Structure, ctypes.Array)):
             address = ctypes.addressof(one)
             self._add(address, ctypes.sizeof(one))
-            self._pointers += (address + offset for offset in pointer_offsets(type(one)))
+            places = [address + offset for offset in pointer_offsets(type(one))]
+            self._pointers += places
+            if isinstance(one, ctypes.Structure):
+                self._in_use.update(places)
         else:
             return False
         return True
