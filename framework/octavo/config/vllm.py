@@ -63,7 +63,7 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
         "trust-remote-code": Foreign(
             "refused", "code from a model's repository is never run: write a plugin", is_switch=True
         ),
-        "kv-cache-dtype": Foreign("refused", "the cache has the type of the activations", "auto"),
+        "kv-cache-dtype": Foreign("refused", "use --attention.cache-dtype", "auto"),
         "quantization": Foreign("refused", "the layout is read from the model's files"),
         "hf-overrides": Foreign("refused", "the model's own config is used as it is"),
         "speculative-config": Foreign(

@@ -127,6 +127,7 @@ class RecordingOps(OpSet):
         self.record = record
         self.block_types = inner.block_types
         self.activation_dtype = inner.activation_dtype
+        self.cache_dtype = inner.cache_dtype
         self.collective = inner.collective
 
     def around(self, inner: OpSet) -> Self:
@@ -243,6 +244,7 @@ class RecordingAttention(Attention):
         super().__init__(inner.options)
         self.inner = inner
         self.record = record
+        self.cache_dtypes = inner.cache_dtypes
 
     def prepare(self, batch: AttentionBatch) -> None:
         """Recorded: what it leaves in `batch.prepared` must be read from there when replayed."""

@@ -88,6 +88,8 @@ class Llama(Architecture):
         """Return what each layer caches: keys and values of its kv heads."""
         shape = self._share
         dtype = self.ops.activation_dtype
+        if self.ops.cache_dtype in self.attention.cache_dtypes:
+            dtype = self.ops.cache_dtype
         return [
             CacheSpec(
                 shape.num_kv_heads, shape.head_dim, dtype, None if window is None else window - 1

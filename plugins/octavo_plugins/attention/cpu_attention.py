@@ -34,6 +34,8 @@ class CpuAttention(Attention):
     number of threads. Raises UnsupportedError where the kernels cannot be compiled.
     """
 
+    cache_dtypes = frozenset(CACHE_DTYPES)
+
     def __init__(self, options: CpuAttentionOptions | None = None) -> None:
         super().__init__(options)
         self._library = load_library()

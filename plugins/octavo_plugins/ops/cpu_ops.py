@@ -67,7 +67,11 @@ class CpuOps(CpuSamplingOps):
 
     def pack_linear(self, blocks: Sequence[WeightBlocks]) -> PackedLinear:  # type: ignore[override]
         """Repack weights [out_i, in], joined along `out`."""
-        return pack_blocks(self._library, self._arena, blocks)
+        packed = pack_blocks(self._library, self._arena, blocks)
+        if not self._is_exact and not all(part.is_float for part in packed.parts):
+            # halves lose less than activations do that are rounded to bytes
+            self.cache_dtype = "float16"
+        return packed
 
     def pack_embedding(self, blocks: WeightBlocks) -> PackedLinear:  # type: ignore[override]
         """Repack an embedding [vocab, hidden]; it works as the weight of `linear` as well."""
