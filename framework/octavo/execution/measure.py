@@ -60,9 +60,15 @@ class Rehearsal(Protocol):
 
 
 def measure_costs(
-    runner: Rehearsal, clock: Callable[[], float] = time.perf_counter, *, max_drafts: int = 0
+    runner: Rehearsal,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    max_drafts: int = 0,
+    is_rough: bool = False,
 ) -> StepCosts:
     """Time steps of a few sizes, as one sequence each. `clock` returns seconds.
+
+    `is_rough` times each once and no context, for a quick start where nothing is decided by time.
 
     With drafts, steps of one draft and of `max_drafts` are timed too: a second token may cost far
     more than each further one. Where steps are very slow (a large model, an interpreter of
@@ -74,7 +80,10 @@ def measure_costs(
     timings = _Timings(runner, clock)
     timings.climb(sorted({min(size, most) for size in (*SIZES, *drafting)}))
     size = min(CONTEXT_TOKENS, most)
-    context = timings.climb_context(size, min(CONTEXT, shape.max_model_len - size))
+    context = 0
+    if not is_rough:
+        context = timings.climb_context(size, min(CONTEXT, shape.max_model_len - size))
+        timings.repeat()
     fastest_ms = timings.fastest_ms()
     points = rising([(n, one_ms) for (n, before), one_ms in fastest_ms.items() if not before])
     if len(points) == 1:  # nothing larger could be timed: whatever comes next is dearer
@@ -142,8 +151,8 @@ class _Timings:
         self._time_new((size, context), expected_s)
         return context
 
-    def fastest_ms(self) -> dict[_Probe, float]:
-        """Go on in rounds while they gain something. Returns the best time of each, by size."""
+    def repeat(self) -> None:
+        """Time all again, in rounds, for as long as they gain something."""
         probes = sorted(self._fastest_s, key=lambda probe: (probe[1], probe[0]))
         num_rounds, is_gaining = 1, True
         while (num_rounds < _MIN_ROUNDS or is_gaining) and self._spent_s < _MAX_SECONDS:
@@ -152,6 +161,10 @@ class _Timings:
                 before_s = self._fastest_s[probe]
                 is_gaining |= self._time(probe) < (1 - _GAIN) * before_s
             num_rounds += 1
+
+    def fastest_ms(self) -> dict[_Probe, float]:
+        """Return the best time of each probe, by size."""
+        probes = sorted(self._fastest_s, key=lambda probe: (probe[1], probe[0]))
         return {probe: 1000 * self._fastest_s[probe] for probe in probes}
 
     def _has_time_for(self, seconds: float) -> bool:

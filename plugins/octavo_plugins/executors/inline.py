@@ -43,7 +43,10 @@ class InlineExecutor(Executor):
         platform: Platform = config.build("platform")
         torch.set_num_threads(config.engine.threads or platform.num_threads())
         runner = load_runner(config, platform)
-        costs = measure_costs(runner, max_drafts=runner.shape.max_drafts)
+        max_drafts = runner.shape.max_drafts
+        # costs decide how much a step may do, and whether drafts pay
+        is_rough = config.engine.max_step_ms is None and max_drafts == 0
+        costs = measure_costs(runner, max_drafts=max_drafts, is_rough=is_rough)
         self._runner = runner
         return facts_of(runner, costs)
 
