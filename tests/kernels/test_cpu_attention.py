@@ -143,22 +143,27 @@ def steps_of(length: int, chunks: list[int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "window", "softcap", "dtype"),
+    ("dtype", "ratio", "dim", "window_and_cap"),
     [
-        (1, None, None, "float32"),
-        (3, 9, None, "float32"),
-        (7, 280, 3.0, "float32"),
-        (3, None, None, "float16"),
-        (1, 280, None, "float16"),
-        (3, None, None, "int8"),
-        (7, 9, 3.0, "int8"),
-        (3, 280, None, "int4"),
-        (4, None, 3.0, "int4"),
+        ("float32", 1, 16, (None, None)),
+        ("float32", 3, 16, (9, None)),
+        ("float32", 7, 16, (280, 3.0)),
+        ("float16", 3, 16, (None, None)),
+        ("float16", 1, 16, (280, None)),
+        ("int8", 3, 16, (None, None)),
+        ("int8", 7, 16, (9, 3.0)),
+        ("int4", 3, 16, (280, None)),
+        ("int4", 4, 16, (None, 3.0)),
+        # many rows of such heads are multiplied on AMX, where there is that
+        ("int8", 3, 64, (None, None)),
+        ("int8", 5, 128, (70, None)),
+        ("int4", 3, 64, (280, 3.0)),
+        ("int4", 1, 128, (None, None)),
     ],
 )
-def test_any_chunks_have_the_bits_of_one_shot(options, ratio, window, softcap, dtype):
-    length, params = 600, AttentionParams(0.3, window, softcap)
-    case = CpuCase([length], [length], ratio, 1, options=options, dtype=dtype)
+def test_any_chunks_have_the_bits_of_one_shot(options, dtype, ratio, dim, window_and_cap):
+    length, params = 600, AttentionParams(0.3, *window_and_cap)
+    case = CpuCase([length], [length], ratio, 1, dim=dim, options=options, dtype=dtype)
     whole = case.attend(params)
     for chunks in ([1], [5, 1, 2], [PIECE], [97, 1, 160]):
         cache = case.empty_pages()
@@ -222,8 +227,9 @@ def test_blocks_out_of_the_window_may_be_gone(options):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_one_sequence_of_nan_leaves_the_others_alone(options, dtype):
-    case = CpuCase([40, 41, 60, 70], [1, 1, 1, 30], 4, 2, options=options, dtype=dtype)
+@pytest.mark.parametrize("dim", [16, 64])
+def test_one_sequence_of_nan_leaves_the_others_alone(options, dtype, dim):
+    case = CpuCase([40, 41, 60, 70], [1, 1, 1, 30], 4, 2, dim=dim, options=options, dtype=dtype)
     params = AttentionParams(0.3)
     clean = case.attend(params)
     case.k[1][3, 0, 2] = NAN

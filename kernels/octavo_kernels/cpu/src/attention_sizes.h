@@ -13,8 +13,9 @@ namespace octavo {
 // Positions of a piece: pieces begin at multiples of it, whatever the batch. Rows of scores and of
 // weights are as far apart.
 constexpr int64_t PIECE = 256;
-// Rows that a kernel works on at a time, at most.
+// Rows that a kernel works on at a time, at most; on AMX.
 constexpr int GROUP_ROWS = 6;
+constexpr int STACK_ROWS = 16;
 // Vectors that a kernel works on at a time: as many as there are registers for.
 constexpr int widest(int rows) { return LANES == 8 && rows > 3 ? 2 : 4; }
 

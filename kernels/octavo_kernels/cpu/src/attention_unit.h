@@ -52,7 +52,7 @@ struct Sums {
 // A thread's memory for a unit of work.
 struct Desk {
   float *queries, *scores, *sums, *part_sums;
-  // of coded caches: queries' codes, their scales and sums; weights
+  // of coded caches: queries' codes, for whole stacks, their scales and sums; weights
   int8_t* query_codes;
   float* query_scales;
   int32_t* query_sums;
@@ -74,10 +74,10 @@ struct Desk {
     take(scores, GROUPS_AT_ONCE * GROUP_ROWS * PIECE);
     take(sums, rows * Sums::row_floats(dims));
     take(part_sums, rows * Sums::row_floats(dims));
-    take(query_codes, rows * dims);
+    take(query_codes, round_up(rows, STACK_ROWS) * dims);
     take(query_scales, rows);
     take(query_sums, rows);
-    take(weights, GROUP_ROWS * PIECE);
+    take(weights, STACK_ROWS * PIECE);
     take(piece, 1);
     take(gathered, 2 * PIECE * dims * 4);
     take(unpacked, 2 * PIECE * dims * 4);
@@ -177,5 +177,9 @@ void load_code_queries(const Unit& unit);
 // Reduces the piece at the desk into a part, for the rows that see some of it.
 void reduce_floats(const Unit& unit, int64_t piece, const Sums& part);
 void reduce_codes(const Unit& unit, int64_t piece, const Sums& part);
+
+// The same as `reduce_codes` on AMX, where there is that and it is worth it.
+bool is_on_tiles(const Unit& unit);
+void reduce_on_tiles(const Unit& unit, int64_t piece, const Sums& part);
 
 }  // namespace octavo
