@@ -229,7 +229,9 @@ class CpuOps(CpuSamplingOps):
     def pack_adapter(self, parts: Sequence[AdapterPart]) -> LowRankFactors:  # type: ignore[override]
         """Lay out one adapter's factors as the kernels read them."""
         changes = [(part.a, part.b, part.first) for part in parts]
-        return LowRankFactors.of(changes, self._adapter_arena, is_half=not self._is_exact)
+        # beside quantised weights, as the cache
+        is_half = self.cache_dtype is not None
+        return LowRankFactors.of(changes, self._adapter_arena, is_half=is_half)
 
     def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
         """Add what each adapter changes to its tokens."""
