@@ -70,7 +70,7 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
             "read", "the proposer and its options as one JSON object, with vLLM's keys"
         ),
         "max-cpu-loras": Foreign("accepted", "--max-loras says how many stay in memory"),
-        "lora-dtype": Foreign("refused", "adapters have the type that the ops multiply them in", "auto"),
+        "lora-dtype": Foreign("refused", "the ops decide what adapters are kept as", "auto"),
         "fully-sharded-loras": Foreign(
             "accepted", "each rank has its share of an adapter", is_switch=True
         ),
