@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from octavo_kernels.cpu.calls import AdapterSegment, AdapterSegments, LowRank, LowRankPiece
+from octavo_kernels.cpu.lora_records import (
+    AdapterSegment,
+    AdapterSegments,
+    LowRank,
+    LowRankPiece,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
