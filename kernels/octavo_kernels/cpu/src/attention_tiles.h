@@ -45,30 +45,32 @@ inline void multiply_weights() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(left), "i"(right));
 }
 
-// products[r][v * LANES ...] = queries[r] . keys, WEIGHT_BIAS included, for vectors [first, last).
-// queries: [STACK_ROWS][dims]; products: [STACK_ROWS][PIECE].
-template <int count>
-void dot_on_tiles(const CodedKeys& keys, int64_t first, const int8_t* queries, int32_t* products) {
-  clear_tile<0>();
-  if (count == 2) clear_tile<1>();
-  for (int64_t dim = 0; dim < keys.dims; dim += TILE_BYTES) {
-    const int64_t row = dim / 4 * keys.row_bytes;
-    load_tile<4>(queries + dim, keys.dims);
-    load_tile<5>(keys.vectors[first] + row, keys.row_bytes);
-    multiply_queries<0, 4, 5>();
-    if constexpr (count == 2) {
-      load_tile<6>(keys.vectors[first + 1] + row, keys.row_bytes);
-      multiply_queries<1, 4, 6>();
-    }
-  }
-  store_tile<0>(products + first * LANES, PIECE * 4);
-  if constexpr (count == 2) store_tile<1>(products + (first + 1) * LANES, PIECE * 4);
+// Adds the products of 64 dimensions and tile `v` of keys to tile `v` of sums; tile 4 holds the
+// queries.
+template <int v>
+inline void add_keys(const CodedKeys& keys, int64_t first, int64_t row) {
+  load_tile<5 + v % 3>(keys.vectors[first + v] + row, keys.row_bytes);
+  multiply_queries<v, 4, 5 + v % 3>();
 }
 
+template <int... v>
+inline void dot_on_tiles(const CodedKeys& keys, int64_t first, const int8_t* queries,
+                         int32_t* products, std::integer_sequence<int, v...>) {
+  (clear_tile<v>(), ...);
+  for (int64_t dim = 0; dim < keys.dims; dim += TILE_BYTES) {
+    load_tile<4>(queries + dim, keys.dims);
+    (add_keys<v>(keys, first, dim / 4 * keys.row_bytes), ...);
+  }
+  (store_tile<v>(products + (first + v) * LANES, PIECE * 4), ...);
+}
+
+// products[r][v * LANES ...] = queries[r] . keys, WEIGHT_BIAS included, for vectors [first, last).
+// queries: [STACK_ROWS][dims]; products: [STACK_ROWS][PIECE].
 inline void dot_all_on_tiles(const CodedKeys& keys, int64_t first, int64_t last,
                              const int8_t* queries, int32_t* products) {
-  each_width<2>(first, last, [&](auto width, int64_t v) {
-    dot_on_tiles<decltype(width)::value>(keys, v, queries, products);
+  each_width<4>(first, last, [&](auto width, int64_t v) {
+    dot_on_tiles(keys, v, queries, products,
+                 std::make_integer_sequence<int, decltype(width)::value>());
   });
 }
 
