@@ -103,7 +103,7 @@ class Attention(ABC):
 
     #: False when an operation reads anything but its buffers: then steps are not replayed
     is_recordable: bool = True
-    #: dtypes of caches, as torch names them, that it keeps beside that of the activations
+    #: what it keeps keys and values as, beside the dtype of the activations
     cache_dtypes: frozenset[str] = frozenset()
 
     def __init__(self, options: Any = None) -> None:

@@ -15,6 +15,6 @@ class CpuAttentionOptions(ComponentOptions):
     cache_dtype: Literal["auto", "float32", "float16", "int8", "int4"] = Field(
         "auto",
         description="what keys and values are kept as; int8: codes of 8 bits, with a scale for "
-        "each token and head; int4: the same for keys, 4 bits for values; auto: float16 for "
+        "each token and head; int4: the same for keys, 4 bits for values; auto: int8 for "
         "quantised weights, float32 otherwise and where the ops are exact",
     )
