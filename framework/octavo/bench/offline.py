@@ -101,9 +101,25 @@ class LatencyTimer:
         )
 
     def _time_once(self, num_seqs: int, num_prompt: int, num_steps: int) -> LatencyRow:
-        """Prefill until every sequence has its first token, then time steps that advance all.
+        """Time a prefill, and then steps that advance all."""
+        engine = self._engine
+        start_s = time.perf_counter()
+        ids, num_prefilled = self.prefill(num_seqs, num_prompt, num_steps)
+        first_s = time.perf_counter()
+        num_decoded = 0
+        for _ in range(num_steps):
+            num_decoded += sum(len(output.token_ids) for output in engine.step())
+        end_s = time.perf_counter()
+        engine.abort(ids)
+        return LatencyRow(
+            num_seqs, num_prefilled / (first_s - start_s), num_decoded / (end_s - first_s)
+        )
 
-        What those who were first decode beside the prefill of the others counts as prefill.
+    def prefill(self, num_seqs: int, num_prompt: int, num_steps: int) -> tuple[list[str], int]:
+        """Step until each of `num_seqs` sequences has its first token; `num_steps` more may follow.
+
+        Returns their ids, and how many tokens that took: what those who were first decode beside
+        the prefill of the others counts as prefill.
         """
         engine, size = self._engine, self._engine.core.limits.max_num_batched_tokens
         num_tokens = num_steps + 2 + num_seqs * (num_prompt + num_seqs) // size
@@ -112,22 +128,13 @@ class LatencyTimer:
             prompt = self._prompts.one(num_prompt)["prompt_token_ids"]
             params = fixed_length(num_tokens)
             engine.add(EngineRequest(request_id, prompt, params, num_tokens, 0, 0.0))
-        start_s, num_beside = time.perf_counter(), 0
+        num_beside = 0
         waiting = set(ids)
         while waiting:
             outputs = engine.step()
             waiting.difference_update(output.request_id for output in outputs if output.token_ids)
             num_beside += sum(len(output.token_ids) for output in outputs)
-        first_s = time.perf_counter()
-        num_decoded = 0
-        for _ in range(num_steps):
-            num_decoded += sum(len(output.token_ids) for output in engine.step())
-        end_s = time.perf_counter()
-        engine.abort(ids)
-        num_prefilled = num_seqs * (num_prompt - 1) + num_beside
-        return LatencyRow(
-            num_seqs, num_prefilled / (first_s - start_s), num_decoded / (end_s - first_s)
-        )
+        return ids, num_seqs * (num_prompt - 1) + num_beside
 
 
 def time_throughput(

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 ACTIONS = {
     "latency": "prefill and decode rates by number of sequences",
+    "step": "the parts of a decode step, and the share of the roofline of each kernel",
     "throughput": "a workload of many requests at once",
     "overhead": "what the engine costs beside the model, in microseconds a step",
     "speculation": "the same requests with and without drafts, by turns",
     "costs": "what steps cost here, as a table for the executor 'simulated'",
     "kv-waste": "the share of allocated KV slots that hold nothing, by allocator",
 }
-_OF_MODEL = ("latency", "throughput", "speculation", "costs")
+_OF_MODEL = ("latency", "step", "throughput", "speculation", "costs")
 #: what `speculation` compares, unless another proposer is chosen
 _PROPOSERS = ("none", "ngram")
 #: peers are measured without it, so that equal prompts do not help
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", default="1,4,16", help="numbers of sequences, e.g. 1,4,16,64"
     )
+    parser.add_argument("--context", type=int, default=128, help="step: tokens (default: 128)")
     parser.add_argument("--num-iters", type=int, default=3, help="runs, of which the median counts")
     parser.add_argument(
         "--num-prompts",
@@ -67,14 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    for name in ("input_len", "output_len", "num_iters", "num_prompts"):
+    for name in ("input_len", "output_len", "context", "num_iters", "num_prompts"):
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1")
     overrides: dict[str, Any] = dict(_NO_CACHE) if args.action in _OF_MODEL else {}
-    if args.action in {"latency", "speculation", "costs"}:
+    if args.action in {"latency", "step", "speculation", "costs"}:
         # steps are not bounded in time: nobody reads these tokens one by one
         overrides["max_step_ms"] = None
-    if args.action == "latency":
+    if args.action in {"latency", "step"}:
         overrides["max_num_seqs"] = max(_sizes(args))
     report: dict[str, Any] = _MEASURES[args.action](args, resolve_arguments(args, **overrides))
     if args.json:
@@ -196,6 +198,14 @@ def _latency_row(row: LatencyRow, facts: EngineInfo, limits: Roofline) -> dict[s
     }
 
 
+def _step(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
+    from octavo.cli.bench_step import step_report
+
+    limits, report = step_report(config, _sizes(args), args.context, args.output_len)
+    machine = {**_machine(config), **asdict(limits)}
+    return {"machine": machine, "model": config.model.name, **report}
+
+
 def _speculation(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
     from octavo.bench.speculation import PLAIN, REPETITIVE, SideBySide
     from octavo.config.resolve import resolve
@@ -264,6 +274,7 @@ def _costs(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
 
 _MEASURES = {
     "latency": _latency,
+    "step": _step,
     "throughput": _throughput,
     "speculation": _speculation,
     "costs": _costs,
@@ -283,4 +294,5 @@ def _print_report(report: dict[str, Any]) -> None:
         console.print(f"[dim]{key}:[/dim] {shown}", highlight=False)
     if "model" in report:
         console.print(f"[dim]model:[/dim] {report['model']}", highlight=False)
-    console.print(fitted_table(report["title"], report["rows"], console.width))
+    for table in (report, *report.get("kernels", ())):
+        console.print(fitted_table(table["title"], table["rows"], console.width))

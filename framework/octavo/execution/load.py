@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.weights import Checkpoint
 
 logger = logging.getLogger(__name__)
+RunnerT = TypeVar("RunnerT", bound=ModelRunner)
 
 
 def load_runner(
@@ -52,7 +53,8 @@ def load_runner(
     progress: Progress | None = None,
     *,
     collective: Collective | None = None,
-) -> ModelRunner:
+    runner_type: type[RunnerT] = ModelRunner,  # type: ignore[assignment]
+) -> RunnerT:
     """Open, check, pack and allocate: with a collective, this rank's share alone.
 
     Raises the typed errors of loading.
@@ -78,7 +80,7 @@ def load_runner(
     adapters = AdapterStore.of(config, architecture)
     grammars = GrammarStore.of(config, path, architecture.vocab_size)
     resources = Resources(grammars, adapters)
-    runner = ModelRunner(
+    runner = runner_type(
         architecture, buffers, stages, shape, resources=resources, proposer=drafter
     )
     if adapters is not None:

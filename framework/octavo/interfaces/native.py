@@ -8,10 +8,24 @@ Knows that calls can be joined. Does not know any library.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a call cannot do without, by the counts and lengths that its buffers hold now.
+
+    `read_bytes`: packed weights, or pages of keys and values; activations, which caches hold, are
+    not counted. `num_products`: multiplications with an addition. `format`: of what is read.
+    """
+
+    read_bytes: int
+    num_products: int
+    format: str
 
 
 class NativeCall(ABC):
@@ -28,3 +42,7 @@ class NativeCall(ABC):
     @abstractmethod
     def join(self, others: Sequence[Self]) -> Callable[[], None]:
         """Return a function that makes this call and then the others, all of which can join."""
+
+    def work(self) -> Work | None:
+        """Return what it has to do now, for benchmarks; None where nobody has counted it."""
+        return None

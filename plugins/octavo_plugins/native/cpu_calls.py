@@ -14,11 +14,14 @@ from octavo.errors import UnsupportedError
 from octavo.interfaces.native import NativeCall
 from octavo_kernels.cpu.library import Call, Library, Program
 from octavo_kernels.cpu.toolchain import BuildError
+from octavo_plugins.native.cpu_work import work_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
+
+    from octavo.interfaces.native import Work
 
 
 def load_library() -> Library:
@@ -65,6 +68,10 @@ class CpuCall(NativeCall):
             program.run(torch.get_num_threads())
 
         return run
+
+    def work(self) -> Work | None:
+        """Return what the kernels read and multiply, where that is more than activations."""
+        return work_of(self.library, self.calls)
 
     def make(self) -> None:
         """Make it now."""
