@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: larger than most caches
 _READ_BYTES = 256 * 2**20
-_PIECE_BYTES = 16 * 2**20
+_PIECE_BYTES = 4 * 2**20
 _MATRIX = 768
 _RUNS = 15
 _FLOAT_BYTES: Final = 4
@@ -68,6 +68,7 @@ def reading(num_bytes: int = _READ_BYTES) -> Probe:
     """Return what reads so many bytes with all threads; from a cache if one holds them.
 
     A call reads one piece, and the next call the next: a short time is the more often undisturbed.
+    What is smaller than a piece is read again and again, as starting to read takes its time, too.
     torch's product of a vector with itself reads faster than its sum does.
     """
     piece_bytes = max(_FLOAT_BYTES, min(_PIECE_BYTES, num_bytes - num_bytes % _FLOAT_BYTES))
@@ -77,12 +78,14 @@ def reading(num_bytes: int = _READ_BYTES) -> Probe:
         memory.madvise(mmap.MADV_HUGEPAGE)
     values = torch.frombuffer(memory, dtype=torch.float32).fill_(1.0)
     pieces = cycle(values.view(num_pieces, -1))
+    num_times = _PIECE_BYTES // piece_bytes
 
     def read() -> None:
         piece = next(pieces)
-        piece.dot(piece)
+        for _ in range(num_times):
+            piece.dot(piece)
 
-    return Probe(piece_bytes, read)
+    return Probe(num_times * piece_bytes, read)
 
 
 def multiplying() -> Probe:
