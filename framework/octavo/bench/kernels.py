@@ -32,7 +32,7 @@ from octavo.execution.recording import joined
 from octavo.interfaces.attention import Attention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from octavo.execution.recording import RecordedCall
     from octavo.interfaces.native import Work
@@ -43,6 +43,8 @@ _MAX_SECONDS: Final = 5.0
 _MIN_ROUNDS: Final = 5
 #: rows at which a linear's best rate is looked for, as far as its buffers have them
 _PEAK_ROWS: Final = 128
+#: torch's threads sleep while kernels run: what wakes them is no measure of anything
+_LIMIT_RUNS: Final = 3
 _LINEAR: Final = "linear"
 #: names of limits, beside the formats of linears
 _READS: Final = "reads"
@@ -51,13 +53,31 @@ _FLOATS: Final = "products of floats"
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """All calls of one sort in a step. Shares are of the machine's limits; None: not counted."""
+    """All calls of one sort in a step. Shares are of the machine's limits; None: not counted.
+
+    `limits` are the timer's, by name, in bytes or products a second: whatever is timed later may
+    raise them. `product_limit` names the one of this sort.
+    """
 
     name: str
     num_calls: int
     step_ms: float
-    read_share: float | None
-    product_share: float | None
+    num_bytes: int
+    num_products: int
+    product_limit: str
+    limits: Mapping[str, float]
+
+    @property
+    def read_share(self) -> float | None:
+        """Return the share of the speed at which memory is read."""
+        rate = 1000 * self.num_bytes / self.step_ms
+        return rate / self.limits[_READS] if rate else None
+
+    @property
+    def product_share(self) -> float | None:
+        """Return the share of the best rate of products."""
+        rate = 1000 * self.num_products / self.step_ms
+        return rate / self.limits[self.product_limit] if rate else None
 
     @property
     def share(self) -> float | None:
@@ -68,16 +88,18 @@ class KernelRow:
 
 @dataclass(slots=True)
 class _Turn:
-    """What is timed in each round, and the seconds that it took."""
+    """What is timed in each round, so many times in a row, and the seconds that each took."""
 
     make: Callable[[], object]
+    num_times: int = 1
     times_s: list[float] = field(default_factory=list)
 
     def take(self) -> None:
-        """Make it once."""
-        start_s = time.perf_counter()
-        self.make()
-        self.times_s.append(time.perf_counter() - start_s)
+        """Make it."""
+        for _ in range(self.num_times):
+            start_s = time.perf_counter()
+            self.make()
+            self.times_s.append(time.perf_counter() - start_s)
 
 
 class KernelTimer:
@@ -117,17 +139,9 @@ class KernelTimer:
     def _row(
         self, name: str, sort: Sequence[RecordedCall], total: tuple[int, int], taken_s: float
     ) -> KernelRow:
-        num_bytes, num_products = total
         work = _work(sort[0])
-        is_linear = sort[0].operation == _LINEAR and work is not None
-        limit = self._rates[work.format if is_linear and work is not None else _FLOATS]
-        return KernelRow(
-            name,
-            len(sort),
-            1000 * taken_s,
-            num_bytes / taken_s / self._rates[_READS] if num_bytes else None,
-            num_products / taken_s / limit if num_products else None,
-        )
+        limit = _FLOATS if sort[0].operation != _LINEAR or work is None else work.format
+        return KernelRow(name, len(sort), 1000 * taken_s, *total, limit, self._rates)
 
 
 def _limits(num_bytes: int) -> list[tuple[str, int, _Turn]]:
@@ -135,7 +149,7 @@ def _limits(num_bytes: int) -> list[tuple[str, int, _Turn]]:
     probes = [(_READS, reading()), (_FLOATS, multiplying())]
     if num_bytes:
         probes.append((_READS, reading(num_bytes)))
-    return [(name, probe.amount, _Turn(probe.call)) for name, probe in probes]
+    return [(name, probe.amount, _Turn(probe.call, _LIMIT_RUNS)) for name, probe in probes]
 
 
 def _peak(call: RecordedCall) -> tuple[str, int, _Turn] | None:
