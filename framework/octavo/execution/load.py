@@ -59,6 +59,24 @@ def load_runner(
 
     Raises the typed errors of loading.
     """
+    try:
+        return _load_runner(config, platform, progress, collective, runner_type)
+    except MemoryError as error:
+        raise CapacityError(
+            "there is not enough memory for the model and its KV cache",
+            str(error) or "the system refuses more",
+            "raise the limit of this process (ulimit -v, cgroup), or lower kv-cache-memory-bytes, "
+            "max-model-len or max-num-batched-tokens",
+        ) from error
+
+
+def _load_runner(
+    config: ResolvedConfig,
+    platform: Platform,
+    progress: Progress | None,
+    collective: Collective | None,
+    runner_type: type[RunnerT],
+) -> RunnerT:
     path = locate_model(config, progress)
     architecture, weight_facts = _load_architecture(config, path, progress, collective)
     drafter, max_drafts = _load_proposer(config, architecture)

@@ -108,6 +108,13 @@ def _pack(ops: OpSet, spec: ParameterSpec, blocks: Sequence[WeightBlocks]) -> An
             return ops.pack_embedding(blocks[0])
         case "vector":
             vector = ops.pack_vector(blocks)
+            if not vector.isfinite().all():
+                raise ModelLoadError(
+                    f"the tensor {', '.join(block.name for block in blocks)} holds weights that "
+                    "are NaN or infinite",
+                    f"file: {blocks[0].source}",
+                    "the file is damaged, or was made from a model that is",
+                )
             return vector + spec.offset if spec.offset else vector
 
 

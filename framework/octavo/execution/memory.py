@@ -38,20 +38,28 @@ def num_blocks_for(
     the available memory, and never more than all sequences at full length need. Raises
     `CapacityError` with the arithmetic when not even two blocks fit.
     """
+    per_table = -(-demand.max_model_len // demand.block_size)
     if wanted_blocks is not None:
-        num_blocks = wanted_blocks
+        num_blocks, wanted_bytes = wanted_blocks, None
     else:
         budget = wanted_bytes
         if budget is None:
             budget = min(DEFAULT_MAX_BYTES, int(available_bytes * DEFAULT_SHARE))
-        per_table = -(-demand.max_model_len // demand.block_size)
         most = demand.max_num_seqs * demand.num_groups * per_table
         num_blocks = min(most, budget // demand.bytes_per_block)
-    needed = (num_blocks + 1) * demand.bytes_per_block
+    of_block = f"one block of {demand.block_size} tokens takes {demand.bytes_per_block} bytes"
+    if num_blocks < 1 and wanted_bytes is not None:
+        raise CapacityError(
+            f"kv-cache-memory-bytes {wanted_bytes} is too little for a KV cache",
+            of_block,
+            f"the least is {demand.bytes_per_block}; a context of {demand.max_model_len} tokens "
+            f"takes {per_table * demand.num_groups * demand.bytes_per_block}",
+        )
+    needed = (max(1, num_blocks) + 1) * demand.bytes_per_block
     if num_blocks < 1 or needed > available_bytes:
         raise CapacityError(
             "the KV cache does not fit into memory",
-            f"one block of {demand.block_size} tokens takes {demand.bytes_per_block} bytes",
+            of_block,
             f"{max(1, num_blocks)} blocks and the null block: {needed / _MIB:.1f} MiB",
             f"available: {available_bytes / _MIB:.1f} MiB",
             "lower num-gpu-blocks-override, kv-cache-memory-bytes or max-model-len",

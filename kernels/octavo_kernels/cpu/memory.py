@@ -22,8 +22,15 @@ _CHUNK_BYTES: Final = 64 << 20
 
 
 def huge_bytes(size: int) -> NDArray[np.uint8]:
-    """Return uint8 [size], all zero, that begins at a huge page. It is freed with the array."""
-    memory = mmap.mmap(-1, size + _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Return uint8 [size], all zero, that begins at a huge page. It is freed with the array.
+
+    Raises MemoryError where the system refuses.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        memory = mmap.mmap(-1, size + _HUGE_PAGE_BYTES, flags=flags)
+    except OSError as error:
+        raise MemoryError(f"the system refuses {size / 2**20:.1f} MiB: {error.strerror}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     everything = np.frombuffer(memory, dtype=np.uint8)

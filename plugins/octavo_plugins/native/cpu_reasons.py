@@ -32,7 +32,8 @@ def why_not_ops(context: AutoContext) -> list[str]:
             return []
     except BuildError as error:
         reasons = str(error).splitlines()
-        logger.warning("torch computes, slowly, as %s", "; ".join(reasons))
+        facts = "; ".join(reason.strip() for reason in reasons)
+        logger.warning("torch computes, slowly, without the CPU kernels: %s", facts)
         return reasons
 
 

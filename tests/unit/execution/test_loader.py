@@ -125,3 +125,12 @@ def test_progress_ends_at_the_bytes_of_all_tensors(checkpoint):
     assert done == sorted(done)
     assert calls[-1] == ("loading weights", total, total)
     assert {total_bytes for _, _, total_bytes in calls} == {total}
+
+
+def test_a_norm_that_is_no_number_is_named(checkpoint):
+    name = "model.layers.1.post_attention_layernorm.weight"
+    checkpoint.tensors[name] = checkpoint.tensors[name].clone()
+    checkpoint.tensors[name][3] = torch.inf
+
+    with pytest.raises(ModelLoadError, match=f"the tensor {name} holds weights that are NaN or"):
+        load_parameters(make(checkpoint), checkpoint)
