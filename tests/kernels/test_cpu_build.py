@@ -323,12 +323,14 @@ def test_no_folder_at_all(sources, tmp_path, monkeypatch):
     assert said[2] == "  set XDG_CACHE_HOME or TMPDIR to a folder that can be written"
 
 
-def test_a_library_that_was_cut_is_made_again(sources):
+def test_a_library_that_was_cut_or_damaged_is_made_again(sources):
     path = make(sources)
     whole = path.read_bytes()
-    for cut in (0, 10, len(whole) - 1):
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for damaged in (b"", whole[:10], whole[:-1], flipped):
         path.unlink()  # it is mapped
-        path.write_bytes(whole[:cut])
+        path.write_bytes(damaged)
         assert not cache.is_whole(path)
         assert make(sources) == path
         assert cache.is_whole(path)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
-import struct
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 # As many libraries as are kept: one for each state of the sources, flags, compiler and CPU.
 KEPT_LIBRARIES: Final = 16
 _BUILDING: Final = ".building-"
-# ELF64, little-endian: the offset of the table of sections, the size of an entry, their number.
-_ELF_HEADER_BYTES: Final = 64
-_ELF_SECTIONS: Final = struct.Struct("<40xQ10xHH2x")
+# What a library's bytes hash to stands behind them, where loaders do not look.
+_DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 
 class CacheUnusableError(OSError):
@@ -91,7 +90,11 @@ def workplace(folder: Path) -> Iterator[Path]:
 
 def keep(made: Path, path: Path) -> None:
     """Move a library to its place, whole or not at all, also when the machine stops."""
-    with made.open("rb") as file:
+    with made.open("rb+") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        file.seek(0, os.SEEK_END)
+        file.write(digest)
+        file.flush()
         os.fsync(file.fileno())
     made.replace(path)
     libraries = sorted(path.parent.glob("*.so"), key=_age, reverse=True)
@@ -110,17 +113,13 @@ def find(folder: Path, pattern: str) -> Path | None:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a shared library goes as far as its header says: a cut one ends a process."""
+    """Return whether a library is what was kept: one that is cut or damaged may do anything."""
     try:
-        with path.open("rb") as file:
-            header = file.read(_ELF_HEADER_BYTES)
-            size = os.fstat(file.fileno()).st_size
+        content = path.read_bytes()
     except OSError:
         return False
-    if len(header) < _ELF_HEADER_BYTES or not header.startswith(b"\x7fELF"):
-        return False
-    offset, entry_bytes, count = _ELF_SECTIONS.unpack(header)
-    return bool(size >= offset + entry_bytes * count)
+    library, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    return hashlib.sha256(library).digest() == digest
 
 
 def _age(path: Path) -> float:
