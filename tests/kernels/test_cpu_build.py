@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,10 +90,33 @@ def test_a_library_is_compiled_once(sources, tmp_path):
     with built(NATIVE, lambda *step: steps.append(step), sources) as again:
         assert again == made
 
-    assert steps == [(1, 2), (2, 2)]
+    assert steps == [(0, 2), (1, 2), (2, 2)]
     assert kept(tmp_path) == [".lock", made.path.name]
     for folder in (made.path.parent, made.path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_process_that_waits_for_another_says_so(sources, tmp_path):
+    make(sources)
+    (sources / "number.h").write_text("#define NUMBER 42\n")
+    steps, waiting = [], threading.Event()
+
+    def told(*step: int) -> None:
+        steps.append(step)
+        waiting.set()
+
+    def wait_for_it() -> None:
+        with built(NATIVE, told, sources) as made:
+            assert number(made) == 42
+
+    folder = tmp_path / "cache" / "octavo" / "kernels"
+    thread = threading.Thread(target=wait_for_it)
+    with cache.locked(folder, lambda: None):
+        thread.start()
+        assert waiting.wait(30)
+        assert steps == [(0, 1)]
+    thread.join()
+    assert steps[1:] == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_whatever_a_library_is_made_from_names_it(sources, monkeypatch):

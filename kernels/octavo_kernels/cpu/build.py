@@ -120,7 +120,7 @@ def _from_cache(recipe: _Recipe, progress: Progress | None) -> Path:
     name = f"{key}-{_short_hash(shlex.join(compiler.command) + compiler.version)}.so"
     if (path := cache.find(folder, name)) is not None:
         return path
-    with cache.locked(folder):
+    with cache.locked(folder, lambda: None if progress is None else progress(0, 1)):
         # another process may have made it meanwhile
         if (path := cache.find(folder, name)) is not None:
             return path
@@ -157,6 +157,8 @@ def _compile(recipe: _Recipe, compiler: Compiler, work: Path, progress: Progress
         reverse=True,
     )
     steps = len(names) + 1
+    if progress is not None:
+        progress(0, steps)
     command = [*compiler.command, *recipe.options.compile_flags()]
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         tasks = [

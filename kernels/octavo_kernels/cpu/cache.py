@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # As many libraries as are kept: one for each state of the sources, flags, compiler and CPU.
 KEPT_LIBRARIES: Final = 16
@@ -60,11 +60,15 @@ def _refuse_strangers(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Be the only process that builds in a folder; wait for the one that does."""
+def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Be the only process that builds in a folder; tell, and wait for the one that does."""
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # the system ends it with the process
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # the system ends it with the process
         yield
     finally:
         os.close(descriptor)

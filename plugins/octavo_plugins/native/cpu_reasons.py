@@ -43,7 +43,7 @@ def why_not_attention(context: AutoContext) -> list[str]:
 
 
 def _tell(done: int, total: int) -> None:
-    if done == 1:
+    if done == 0:
         logger.warning("compiling the CPU kernels for this machine, once: about 10 s")
     elif done == total:
         logger.warning("the CPU kernels are compiled")
