@@ -42,7 +42,7 @@ def set_costs(monkeypatch):
 
     def setting(costs):
         monkeypatch.setattr(
-            "octavo_plugins.executors.inline.measure_costs", lambda runner, max_drafts: costs
+            "octavo_plugins.executors.inline.measure_costs", lambda runner, **how: costs
         )
         monkeypatch.setattr("octavo.execution.load.measure_draft_ms", lambda rehearse: 0.0)
 

@@ -9,6 +9,7 @@ import pytest
 
 from cpu_kernels import library
 from octavo_kernels.cpu import calls as mirrored
+from octavo_kernels.cpu import lora_records
 from octavo_kernels.cpu.build import SOURCES
 from octavo_kernels.cpu.library import Call, Program
 
@@ -31,7 +32,7 @@ def structs() -> dict[str, list[tuple[str, type]]]:
 def test_python_lays_out_arguments_as_cpp_does():
     mirrors = {
         one.__name__: list(one._fields_)
-        for one in vars(mirrored).values()
+        for one in (*vars(mirrored).values(), *vars(lora_records).values())
         if isinstance(one, type) and issubclass(one, ctypes.Structure) and hasattr(one, "_fields_")
     }
 
