@@ -93,11 +93,15 @@ def test_one_core():
 def sanitized() -> dict[str, str]:
     """What has a process load the sanitized kernels: they end it at the first fault."""
     compiler = find_compiler().command
-    asan = subprocess.check_output([*compiler, "-print-file-name=libasan.so"], text=True).strip()
-    if not Path(asan).is_absolute():
-        pytest.skip(f"{compiler[0]} has no libasan")
+    libraries = []
+    # without the second the first does not find what throws, and torch throws
+    for name in ("libasan.so", "libstdc++.so.6"):
+        path = subprocess.check_output([*compiler, f"-print-file-name={name}"], text=True).strip()
+        if not Path(path).is_absolute():
+            pytest.skip(f"{compiler[0]} has no {name}")
+        libraries.append(str(Path(path).resolve()))
     # Python itself frees little at its end
-    return {"LD_PRELOAD": str(Path(asan).resolve()), "ASAN_OPTIONS": "detect_leaks=0"}
+    return {"LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
 
 
 @pytest.mark.full
