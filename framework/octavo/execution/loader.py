@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelLoadError
 from octavo.execution.sharding import share_of_blocks
+from octavo.interfaces.weights import not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,12 +110,7 @@ def _pack(ops: OpSet, spec: ParameterSpec, blocks: Sequence[WeightBlocks]) -> An
         case "vector":
             vector = ops.pack_vector(blocks)
             if not vector.isfinite().all():
-                raise ModelLoadError(
-                    f"the tensor {', '.join(block.name for block in blocks)} holds weights that "
-                    "are NaN or infinite",
-                    f"file: {blocks[0].source}",
-                    "the file is damaged, or was made from a model that is",
-                )
+                raise not_finite(blocks)
             return vector + spec.offset if spec.offset else vector
 
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from octavo.errors import ModelLoadError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -117,6 +119,16 @@ class WeightBlocks:
         if index.shape != (self.num_rows,):
             raise ValueError(f"{self.name} has {self.num_rows} rows, not {index.shape}")
         return replace(self, data=np.ascontiguousarray(self.data[index]))
+
+
+def not_finite(blocks: Sequence[WeightBlocks]) -> ModelLoadError:
+    """Return the error of tensors that hold what is no number."""
+    names = ", ".join(one.name for one in blocks)
+    return ModelLoadError(
+        f"the tensor {names} holds weights that are NaN or infinite",
+        f"file: {blocks[0].source}",
+        "the file is damaged, or was made from a model that is",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from octavo.errors import ModelLoadError, UnsupportedError
+from octavo.errors import UnsupportedError
+from octavo.interfaces.weights import not_finite
 from octavo_kernels.cpu.packing import FORMATS, Blocks, PackedMatrix, pack
 
 if TYPE_CHECKING:
@@ -59,11 +60,7 @@ def pack_blocks(library: Library, arena: Arena, blocks: Sequence[WeightBlocks]) 
         sources = [Blocks(one.block_type, one.data, one.columns) for one in group]
         matrix = pack(library, sources, arena, torch.get_num_threads())
         if matrix is None:
-            raise ModelLoadError(
-                f"the tensor {names} holds weights that are NaN or infinite",
-                f"file: {group[0].source}",
-                "the file is damaged, or was made from a model that is",
-            )
+            raise not_finite(group)
         parts.append(PackedPart(matrix, first, group[0].block_type in _FLOATS))
         first += matrix.rows
     return PackedLinear(tuple(parts))
