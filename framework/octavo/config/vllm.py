@@ -24,7 +24,8 @@ Verdict = Literal["renamed", "read", "accepted", "refused"]
 class Foreign:
     """One flag of vLLM's: what becomes of it, and why.
 
-    `text` is the flag here when it is renamed, its help when it is read, else the reason.
+    `text` is the flag here when it is renamed (`kind.option` for an option), its help when it is
+    read, else the reason.
     `harmless` is the one value of a refused flag that changes nothing and is let through.
     `is_switch`: it takes no value.
     """
@@ -48,6 +49,7 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
     {
         "scheduling-policy": _renamed("scheduler"),
         "attention-backend": _renamed("attention"),
+        "kv-cache-dtype": _renamed("attention.cache-dtype"),
         "distributed-executor-backend": _renamed("executor"),
         "uvicorn-log-level": _renamed("log-level"),
         "enable-chunked-prefill": Foreign("accepted", _CHUNKS, is_switch=True),
@@ -63,7 +65,6 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
         "trust-remote-code": Foreign(
             "refused", "code from a model's repository is never run: write a plugin", is_switch=True
         ),
-        "kv-cache-dtype": Foreign("refused", "use --attention.cache-dtype", "auto"),
         "quantization": Foreign("refused", "the layout is read from the model's files"),
         "hf-overrides": Foreign("refused", "the model's own config is used as it is"),
         "speculative-config": Foreign(

@@ -21,12 +21,13 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="torch",
             target="octavo_plugins.attention.torch_attention:TorchAttention",
+            options="octavo_plugins.attention.cache_options:TensorAttentionOptions",
             summary="plain torch, on any machine: the oracle",
         )
         yield Component(
             name="cpu",
             target="octavo_plugins.attention.cpu_attention:CpuAttention",
-            options="octavo_plugins.attention.cpu_options:CpuAttentionOptions",
+            options="octavo_plugins.attention.cache_options:CpuAttentionOptions",
             summary="C++ kernels over pages of KV, compiled at first use",
             why_not="octavo_plugins.native.cpu_reasons:why_not_attention",
             rank=5,
@@ -34,6 +35,7 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="triton",
             target="octavo_plugins.attention.triton_attention:TritonAttention",
+            options="octavo_plugins.attention.cache_options:TensorAttentionOptions",
             summary="Triton kernels over pages of KV, on GPUs",
             requires=("triton>=3.6",),
             why_not="octavo_plugins.platforms.triton_reasons:why_not",

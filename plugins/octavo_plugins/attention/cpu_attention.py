@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo_kernels.cpu.library import Call
-    from octavo_plugins.attention.cpu_options import CpuAttentionOptions
+    from octavo_plugins.attention.cache_options import CpuAttentionOptions
 
 
 class CpuAttention(Attention):

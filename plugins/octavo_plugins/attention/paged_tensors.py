@@ -8,6 +8,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from octavo.errors import UnsupportedError
 from octavo.interfaces.attention import Attention, AttentionBatch, AttentionSpec, CacheSpec
 from octavo_kernels.reference.attention import AttentionParams
 from octavo_kernels.reference.attention_plan import RaggedBatch, Workspace
@@ -16,8 +19,9 @@ from octavo_kernels.reference.kv_cache import KVCache
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
     from torch import Tensor
+
+    from octavo_plugins.attention.cache_options import TensorAttentionOptions
 
 
 class PagedTensorAttention(Attention):
@@ -33,13 +37,39 @@ class PagedTensorAttention(Attention):
     #: (out, q, cache, plan, params): attends with q [n, heads, head_dim] into out
     paged_attention: Callable[[Tensor, Tensor, KVCache, Any, AttentionParams], None]
 
-    def __init__(self, options: Any = None) -> None:
+    #: the name of this component
+    name: str
+
+    def __init__(self, options: TensorAttentionOptions | None = None) -> None:
         super().__init__(options)
         self.workspace = Workspace()
+        self._asked_dtype = "auto" if options is None else options.cache_dtype
 
     @abstractmethod
+    def dtypes(self) -> tuple[str, ...]:
+        """Return the dtypes that a cache can have here."""
+
+    def why_not_others(self) -> str:
+        """Return why there are no other dtypes, where that needs saying."""
+        return ""
+
     def cache_dtype(self, spec: CacheSpec) -> torch.dtype:
         """Return the dtype of a layer's cache. Raises UnsupportedError for one it cannot have."""
+        if spec.dtype not in self.dtypes():
+            raise UnsupportedError(
+                f"the {self.name} attention cannot keep a cache of dtype '{spec.dtype}'",
+                f"dtypes it takes: {', '.join(self.dtypes())}",
+                self.why_not_others(),
+            )
+        if self._asked_dtype not in {"auto", spec.dtype}:
+            raise UnsupportedError(
+                f"the {self.name} attention cannot keep a cache of dtype '{self._asked_dtype}' "
+                f"beside activations of dtype '{spec.dtype}'",
+                f"leave cache-dtype at 'auto', or set dtype to '{self._asked_dtype}'",
+                "attention 'cpu' keeps others: float32, float16, int8, int4",
+            )
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        return dtype
 
     @abstractmethod
     def plan(self, batch: RaggedBatch) -> Any:

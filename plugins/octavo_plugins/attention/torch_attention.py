@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from octavo.errors import UnsupportedError
 from octavo_kernels.reference.attention import paged_attention
 from octavo_kernels.reference.attention_plan import AttentionPlan
 from octavo_kernels.reference.kv_cache import write_kv
 from octavo_plugins.attention.paged_tensors import PagedTensorAttention
 
 if TYPE_CHECKING:
-    from octavo.interfaces.attention import CacheSpec
     from octavo_kernels.reference.attention_plan import RaggedBatch
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -25,18 +21,13 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16")
 class TorchAttention(PagedTensorAttention):
     """Attention by torch operations."""
 
+    name = "torch"
     write_kv = staticmethod(write_kv)
     paged_attention = staticmethod(paged_attention)
 
-    def cache_dtype(self, spec: CacheSpec) -> torch.dtype:
-        """Return the dtype of a layer's cache. Raises UnsupportedError for one it cannot have."""
-        if spec.dtype not in _DTYPES:
-            raise UnsupportedError(
-                f"the torch attention cannot keep a cache of dtype '{spec.dtype}'",
-                f"dtypes it takes: {', '.join(_DTYPES)}",
-            )
-        dtype: torch.dtype = getattr(torch, spec.dtype)
-        return dtype
+    def dtypes(self) -> tuple[str, ...]:
+        """Return what torch multiplies."""
+        return _DTYPES
 
     def plan(self, batch: RaggedBatch) -> AttentionPlan:
         """Note who reads which slots; worked out once for each window that layers use."""

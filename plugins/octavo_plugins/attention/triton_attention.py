@@ -5,7 +5,7 @@ Knows the attention interface and the Triton kernels. Does not know layers, mode
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -21,8 +21,8 @@ from octavo_kernels.triton.devices import (
 from octavo_plugins.attention.paged_tensors import PagedTensorAttention
 
 if TYPE_CHECKING:
-    from octavo.interfaces.attention import CacheSpec
     from octavo_kernels.reference.attention_plan import RaggedBatch
+    from octavo_plugins.attention.cache_options import TensorAttentionOptions
 
 _DTYPES: Final = ("float32", "float16", "bfloat16")
 # The interpreter's products of bfloat16 are wrong (Triton 3.9).
@@ -36,10 +36,11 @@ class TritonAttention(PagedTensorAttention):
     Raises UnsupportedError where Triton can run nothing.
     """
 
+    name = "triton"
     write_kv = staticmethod(write_kv)
     paged_attention = staticmethod(paged_attention)
 
-    def __init__(self, options: Any = None) -> None:
+    def __init__(self, options: TensorAttentionOptions | None = None) -> None:
         super().__init__(options)
         if reasons := why_not():
             raise UnsupportedError(
@@ -48,17 +49,13 @@ class TritonAttention(PagedTensorAttention):
         self.device = torch.device(device_name())
         self._num_programs = num_programs_for(self.device)
 
-    def cache_dtype(self, spec: CacheSpec) -> torch.dtype:
-        """Return the dtype of a layer's cache. Raises UnsupportedError for one it cannot have."""
-        known = _INTERPRETED_DTYPES if is_interpreted() else _DTYPES
-        if spec.dtype not in known:
-            raise UnsupportedError(
-                f"the triton attention cannot keep a cache of dtype '{spec.dtype}'",
-                f"dtypes it takes: {', '.join(known)}",
-                "the interpreter's products of bfloat16 are wrong" if is_interpreted() else "",
-            )
-        dtype: torch.dtype = getattr(torch, spec.dtype)
-        return dtype
+    def dtypes(self) -> tuple[str, ...]:
+        """Return what the kernels take here."""
+        return _INTERPRETED_DTYPES if is_interpreted() else _DTYPES
+
+    def why_not_others(self) -> str:
+        """Return why bfloat16 is missing where it is."""
+        return "the interpreter's products of bfloat16 are wrong" if is_interpreted() else ""
 
     def plan(self, batch: RaggedBatch) -> TritonPlan:
         """Note the lengths; the work is dealt out once for each window that layers use."""

@@ -8,8 +8,8 @@ import torch
 from attention_steps import BLOCK, SPEC, STEPS, TABLES, Sequences
 from octavo.errors import UnsupportedError
 from octavo.interfaces.attention import CacheSpec
+from octavo_plugins.attention.cache_options import CpuAttentionOptions
 from octavo_plugins.attention.cpu_attention import CpuAttention
-from octavo_plugins.attention.cpu_options import CpuAttentionOptions
 
 
 class CpuSequences(Sequences):

@@ -8,6 +8,7 @@ import torch
 from attention_steps import STEPS, TABLES, Sequences
 from octavo.errors import UnsupportedError
 from octavo.interfaces.attention import CacheSpec
+from octavo_plugins.attention.cache_options import TensorAttentionOptions
 from octavo_plugins.attention.torch_attention import TorchAttention
 
 
@@ -44,4 +45,17 @@ def test_an_unknown_cache_dtype_is_refused():
     assert str(caught.value) == (
         "the torch attention cannot keep a cache of dtype 'fp8'\n"
         "  dtypes it takes: float32, float64, float16, bfloat16"
+    )
+
+
+def test_a_cache_dtype_other_than_the_activations_is_refused():
+    attention = TorchAttention(TensorAttentionOptions(cache_dtype="float16"))
+    assert attention.allocate(CacheSpec(1, 8, "float16"), 2, 4).k.dtype == torch.float16
+    with pytest.raises(UnsupportedError) as caught:
+        attention.allocate(CacheSpec(1, 8, "float32"), 2, 4)
+    assert str(caught.value) == (
+        "the torch attention cannot keep a cache of dtype 'float16' beside activations of dtype "
+        "'float32'\n"
+        "  leave cache-dtype at 'auto', or set dtype to 'float16'\n"
+        "  attention 'cpu' keeps others: float32, float16, int8, int4"
     )
