@@ -49,7 +49,39 @@ class OrderedQueue:
         try:
             self._requests.sort(key=_KEY)
         except TypeError as error:
-            logger.warning("the queue keeps its order: %s", self._policy.refusal(error))
+            self._report(error)
+
+    def _report(self, error: TypeError) -> None:
+        logger.warning("the queue keeps its order: %s", self._policy.refusal(error))
+
+    def in_turn(self, view: SchedulerView) -> Iterator[Request]:
+        """Yield the requests in order; the queue may change meanwhile.
+
+        When the order may change, each is asked about again before its turn: one whose key has
+        changed takes its place among those that are left.
+        """
+        requests = self._requests.copy()
+        if self._policy.is_order_static:
+            yield from requests
+            return
+        num_moved = 0  # since the last turn: whatever a policy says, there is one in the end
+        while requests:
+            request = requests.pop(0)
+            if num_moved < len(requests) and self._has_grown(request, view):
+                try:
+                    insort(requests, request, key=_KEY)
+                except TypeError as error:
+                    self._report(error)
+                    yield request
+                num_moved += 1
+            else:
+                num_moved = 0
+                yield request
+
+    def _has_grown(self, request: Request, view: SchedulerView) -> bool:
+        """Ask for the key again; return whether it is another one."""
+        before, request.order_key = request.order_key, self._policy.order(request, view)
+        return bool(before != request.order_key)
 
     def snapshot(self) -> list[Request]:
         """Return a copy, in order."""

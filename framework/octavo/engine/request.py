@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from octavo.engine.plan import RowSpec, RowStart
 from octavo.interfaces.allocator import BlockTable
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class Request:
         "arrival_s", "drafts", "epoch", "finish_reason", "held_by", "is_scored",
         "max_tokens", "metadata", "num_cached_tokens", "num_computed", "num_in_flight",
         "num_placeholders", "num_preemptions", "num_prompt_tokens", "num_scheduled",
-        "num_sent_blocks", "order_key", "priority", "prompt_logprobs", "request_id", "row",
-        "sequence_number", "source", "state", "table", "token_ids",
+        "num_sent_blocks", "order_key", "params", "priority", "prompt_logprobs", "request_id",
+        "row", "sequence_number", "source", "state", "table", "token_ids",
     )  # fmt: skip
 
     def __init__(self, source: EngineRequest, sequence_number: int, num_groups: int = 1) -> None:
@@ -44,10 +45,12 @@ class Request:
         self.priority = source.priority
         self.arrival_s = source.arrival_s
         self.metadata: dict[str, Any] = source.metadata
+        self.params = source.params
         self.num_prompt_tokens = len(source.prompt_token_ids)
         self.max_tokens = source.max_tokens
         self.token_ids: list[int] = list(source.prompt_token_ids)
         self.table = BlockTable.of(num_groups, (source.cache_salt, ()))
+        self.table.params = source.params
         self.state = RequestState.WAITING
         self.held_by: set[str] = set()
         self.order_key: Any = None
@@ -88,6 +91,21 @@ class Request:
     def num_wanted(self) -> int:
         """Return how many tokens could be computed now."""
         return len(self.token_ids) + self.num_placeholders - self.num_scheduled
+
+    def to_start(self) -> RowStart:
+        """Return all that the executor is told of the request when it enters the running set."""
+        source = self.source
+        spec = RowSpec(
+            source.params,
+            source.seed,
+            source.choice,
+            self.num_prompt_tokens,
+            source.eos_token_ids,
+            source.bad_words_ids,
+            source.grammar,
+            source.adapters,
+        )
+        return RowStart(self.row, self.request_id, list(self.token_ids), spec)
 
     def preempt(self) -> None:
         """Forget all computed KV. Blocks must have been freed; tokens stay."""

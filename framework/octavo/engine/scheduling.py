@@ -12,11 +12,11 @@ A step is planned in three passes:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.engine.budget import Limits, StepBudget
 from octavo.engine.drafting import ask_for_drafts
-from octavo.engine.plan import RowAdvance, RowSpec, RowStart, StepPlan
+from octavo.engine.plan import RowAdvance, StepPlan
 from octavo.engine.policy_guard import PolicyGuard
 from octavo.engine.prefixes import is_prefix_coming
 from octavo.engine.queues import OrderedQueue
@@ -50,9 +50,14 @@ class SchedulingCore:
         self.limits = limits
         self.costs = costs
         self.speculator = speculator
-        self.view = SchedulerView(max_num_seqs=limits.max_num_seqs)
         self.waiting = OrderedQueue(self.policy)
         self.running = OrderedQueue(self.policy)
+        self.view = SchedulerView(
+            max_num_seqs=limits.max_num_seqs,
+            waiting=self.waiting.requests,
+            running=self.running.requests,
+            num_cached_tokens=self._num_cached,
+        )
         self.num_preemptions = 0
         self.num_queried_tokens = 0
         self.num_hit_tokens = 0
@@ -107,7 +112,8 @@ class SchedulingCore:
 
     def _look(self, now_s: float) -> None:
         view, counts = self.view, self.allocator.counts()
-        view.now_s = now_s
+        view.now_s = self.allocator.context.eviction.now_s = now_s
+        view.step = self._num_steps
         view.num_running, view.num_waiting = len(self.running), len(self.waiting)
         view.num_free_blocks = counts.free + counts.cached
         view.num_total_blocks = counts.total
@@ -238,8 +244,10 @@ class SchedulingCore:
 
         The first that does not fit into memory ends it: nobody may overtake it for ever (S4).
         """
+        if not self._free_rows or budget.room_for_chunk() <= 0:
+            return
         self.waiting.refresh(self.view)
-        for request in self.waiting.snapshot():
+        for request in self.waiting.in_turn(self.view):
             if not self._free_rows or budget.room_for_chunk() <= 0:
                 return
             if request.held_by or request.num_in_flight:
@@ -262,6 +270,11 @@ class SchedulingCore:
             self._start(request, num_hits, step)
             self._put(request, num_tokens, step, budget)
 
+    def _num_cached(self, request: Any) -> int:
+        """Answer a policy's question (`SchedulerView.num_cached_tokens`)."""
+        is_waiting = request.state is RequestState.WAITING
+        return self._match(request) if is_waiting else int(request.num_computed)
+
     def _match(self, request: Request) -> int:
         if not request.is_scored:  # prompt logprobs need every position computed
             request.table.keys = []
@@ -279,17 +292,4 @@ class SchedulingCore:
             self.num_queried_tokens += request.num_prompt_tokens
             self.num_hit_tokens += num_hits
         self.running.add(request, self.view)
-        source = request.source
-        spec = RowSpec(
-            source.params,
-            source.seed,
-            source.choice,
-            request.num_prompt_tokens,
-            source.eos_token_ids,
-            source.bad_words_ids,
-            source.grammar,
-            source.adapters,
-        )
-        step.plan.starts.append(
-            RowStart(request.row, request.request_id, list(request.token_ids), spec)
-        )
+        step.plan.starts.append(request.to_start())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from octavo.interfaces.eviction import Eviction
+    from octavo.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class BlockTable:
     All groups have equally many entries; 0 stands where a group's block is out of reach and was
     given back. `extra` is what must be equal beside the tokens for a block to be shared: salt,
     media, adapter. `keys` belongs to the allocator; `num_trimmed` says how many leading entries
-    of each group are 0.
+    of each group are 0. `params` are the request's, for eviction orders.
     """
 
     groups: list[list[int]]
@@ -55,6 +56,7 @@ class BlockTable:
     num_hashed_blocks: int = 0
     keys: list[Any] = field(default_factory=list)
     num_trimmed: list[int] = field(default_factory=list)
+    params: SamplingParams | None = None
 
     @classmethod
     def of(cls, num_groups: int = 1, extra: Hashable = None) -> BlockTable:

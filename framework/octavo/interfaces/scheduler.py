@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from octavo.sampling_params import SamplingParams
 
 
 class RequestView(Protocol):
@@ -50,12 +52,27 @@ class RequestView(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Return what the caller attached for policies."""
+        """Return what the caller attached for policies: `user` and `session_id`, if given."""
+
+    @property
+    def params(self) -> SamplingParams:
+        """Return the parameters: `MyParams.read(request.params)` has those that are declared."""
+
+
+def _none_cached(request: RequestView) -> int:
+    del request
+    return 0
 
 
 @dataclass(slots=True)
 class SchedulerView:
-    """The state of the engine as a policy sees it, at the moment `now_s` (seconds)."""
+    """The state of the engine as a policy sees it, at the moment `now_s` (seconds).
+
+    `step` counts the steps that were planned before. `waiting` and `running` are the queues
+    themselves, as they were last ordered: to be read within a call, never kept or changed.
+    `num_cached_tokens(request)` says how many leading tokens of a waiting request are cached now,
+    of a running one how many are computed. It looks all blocks up, so ask where it matters.
+    """
 
     now_s: float = 0.0
     num_running: int = 0
@@ -63,6 +80,10 @@ class SchedulerView:
     num_free_blocks: int = 0
     num_total_blocks: int = 0
     max_num_seqs: int = 0
+    step: int = 0
+    waiting: Sequence[RequestView] = ()
+    running: Sequence[RequestView] = ()
+    num_cached_tokens: Callable[[RequestView], int] = _none_cached
 
 
 class SchedulerPolicy:
@@ -81,6 +102,8 @@ class SchedulerPolicy:
     """
 
     #: True when `order` never changes for a request while it waits (keys are then kept sorted).
+    #: Otherwise it is asked once a step, and of each request again before it is admitted: one
+    #: whose key has grown since, by what was admitted before it, goes back to its place.
     is_order_static: bool = True
 
     def __init__(self, options: Any = None) -> None:

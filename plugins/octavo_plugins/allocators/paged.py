@@ -144,6 +144,7 @@ class PagedAllocator(Allocator):
                     continue
                 if self._references[block_id] == 0:
                     self._eviction.remove(block_id)
+                self._eviction.on_hit(block_id, table.params)
                 self._references[block_id] += 1
         if hits:
             table.num_hashed_blocks = len(hits[0])
@@ -190,7 +191,8 @@ class PagedAllocator(Allocator):
                 block_id = ids[table.num_hashed_blocks]
                 if blocks[group] == 0 and block_id:
                     blocks[group] = block_id
-                    self._name_of[block_id] = key, group
+                    self._name_of[block_id] = name = key, group
+                    self._eviction.on_cached(block_id, name, table.params)
             table.keys.append(key)
             table.num_hashed_blocks += 1
 
