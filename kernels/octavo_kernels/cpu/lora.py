@@ -6,6 +6,7 @@ Knows factors, and which tokens they change. Does not know what an adapter is.
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,43 +26,49 @@ if TYPE_CHECKING:
 
     from octavo_kernels.cpu.memory import Arena
 
-#: as many floats as a vector has at most
-_PADDING: Final = 16
+#: ranks that kernels sum at once
+_GROUP: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LowRankFactors:
     """One adapter's changes to one matrix.
 
-    a: [sum of ranks, in, padded]. `pieces` are (b transposed: [rank, out, padded], first rank,
-    first output); `records` is how the kernels see them. All are float32 or all float16.
+    a: [ranks / 4, vectors of in, 4, lanes]. `panels` has b of each change, [panels, rank, lanes]; `records`
+    is how the kernels see these. All are float32 or all float16.
     """
 
     a: Tensor
-    pieces: tuple[tuple[Tensor, int, int], ...]
+    panels: tuple[Tensor, ...]
     records: ctypes.Array[LowRankPiece]
 
     @classmethod
     def of(
-        cls, changes: Sequence[tuple[Tensor, Tensor, int]], arena: Arena, *, is_half: bool
+        cls,
+        changes: Sequence[tuple[Tensor, Tensor, int]],
+        arena: Arena,
+        *,
+        lanes: int,
+        is_half: bool,
     ) -> LowRankFactors:
         """Take changes (a [rank, in], b [out, rank], first output of b) of one matrix.
 
-        `is_half` keeps them as float16, unless one of them does not fit.
+        `lanes` is the library's; `is_half` keeps factors as float16, unless one does not fit.
         """
         joined = torch.cat([a for a, _, _ in changes])
         is_half = is_half and all(_fits_half(one) for one in (joined, *(b for _, b, _ in changes)))
         dtype = torch.float16 if is_half else torch.float32
-        pieces, records, rank = [], [], 0
+        panels, records, rank = [], [], 0
         for a, b, first in changes:
-            laid_out = _laid_out(b.T, dtype, arena)
-            address, stride = laid_out.data_ptr(), laid_out.shape[1]
-            records.append(LowRankPiece(address, rank, len(a), first, len(b), stride))
-            pieces.append((laid_out, rank, first))
+            laid_out = _in_panels(b, first % lanes, lanes, dtype, arena)
+            records.append(
+                LowRankPiece(laid_out.data_ptr(), rank, len(a), first // lanes, len(laid_out))
+            )
+            panels.append(laid_out)
             rank += len(a)
         return cls(
-            _laid_out(joined, dtype, arena),
-            tuple(pieces),
+            _in_groups(joined, lanes, dtype, arena),
+            tuple(panels),
             (LowRankPiece * len(records))(*records),
         )
 
@@ -70,9 +77,8 @@ class LowRankFactors:
         return LowRank(
             a=self.a.data_ptr(),
             pieces=ctypes.addressof(self.records),
-            rank=len(self.a),
-            num_pieces=len(self.pieces),
-            a_stride=self.a.shape[1],
+            rank=len(self.a) * _GROUP,
+            num_pieces=len(self.panels),
             is_half=self.a.dtype == torch.float16,
         )
 
@@ -81,13 +87,31 @@ def _fits_half(x: Tensor) -> bool:
     return bool((x.abs() <= torch.finfo(torch.float16).max).all())
 
 
-def _laid_out(x: Tensor, dtype: torch.dtype, arena: Arena) -> Tensor:
-    """Copy [rows, columns] into an arena, with 0 so far behind that any vector may be read."""
-    stride = -(-(x.shape[1] + _PADDING) // _PADDING) * _PADDING
-    memory = arena.take(len(x) * stride * dtype.itemsize)
-    copy = torch.from_numpy(memory).view(dtype).view(len(x), stride)
-    copy[:, : x.shape[1]] = x
+def _in_groups(a: Tensor, lanes: int, dtype: torch.dtype, arena: Arena) -> Tensor:
+    """Copy [rank, in] as [groups of ranks, vectors of in, 4, lanes], with 0 behind either end."""
+    rank, columns = a.shape
+    groups, vectors = -(-rank // _GROUP), -(-columns // lanes)
+    padded = torch.zeros(groups * _GROUP, vectors * lanes, dtype=dtype)
+    padded[:rank, :columns] = a
+    copy = _take((groups, vectors, _GROUP, lanes), dtype, arena)
+    copy.copy_(padded.view(groups, _GROUP, vectors, lanes).transpose(1, 2))
     return copy
+
+
+def _in_panels(b: Tensor, skipped: int, lanes: int, dtype: torch.dtype, arena: Arena) -> Tensor:
+    """Copy [out, rank] as [panels, rank, lanes], the first output at lane `skipped`; 0 elsewhere."""
+    outputs, rank = b.shape
+    num_panels = -(-(skipped + outputs) // lanes)
+    padded = torch.zeros(num_panels * lanes, rank, dtype=dtype)
+    padded[skipped : skipped + outputs] = b
+    copy = _take((num_panels, rank, lanes), dtype, arena)
+    copy.copy_(padded.view(num_panels, lanes, rank).transpose(1, 2))
+    return copy
+
+
+def _take(shape: tuple[int, ...], dtype: torch.dtype, arena: Arena) -> Tensor:
+    memory = arena.take(math.prod(shape) * dtype.itemsize)
+    return torch.from_numpy(memory).view(dtype).view(shape)
 
 
 class SlotTable:
@@ -96,10 +120,10 @@ class SlotTable:
     def __init__(self, by_slot: Mapping[int, LowRankFactors]) -> None:
         self.kept = dict(by_slot)
         self.num_slots = max(by_slot, default=-1) + 1
-        self.max_rank = max((len(one.a) for one in by_slot.values()), default=0)
         self.records = (LowRank * self.num_slots)()
         for slot, one in by_slot.items():
             self.records[slot] = one.record()
+        self.max_rank = max((record.rank for record in self.records), default=0)
 
 
 class SegmentTable:

@@ -15,9 +15,8 @@ class LowRankPiece(Structure):
         ("b", c_void_p),
         ("first_rank", c_int64),
         ("rank", c_int64),
-        ("first_output", c_int64),
-        ("outputs", c_int64),
-        ("b_stride", c_int64),
+        ("first_panel", c_int64),
+        ("num_panels", c_int64),
     )
 
 
@@ -29,7 +28,6 @@ class LowRank(Structure):
         ("pieces", c_void_p),
         ("rank", c_int64),
         ("num_pieces", c_int64),
-        ("a_stride", c_int64),
         ("is_half", c_int64),
     )
 

@@ -231,7 +231,9 @@ class CpuOps(CpuSamplingOps):
         changes = [(part.a, part.b, part.first) for part in parts]
         # beside quantised weights, like keys and values
         is_half = self.cache_dtype is not None
-        return LowRankFactors.of(changes, self._adapter_arena, is_half=is_half)
+        return LowRankFactors.of(
+            changes, self._adapter_arena, lanes=self._library.lanes, is_half=is_half
+        )
 
     def adapt(self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch) -> None:
         """Add what each adapter changes to its tokens."""
@@ -256,6 +258,7 @@ class CpuOps(CpuSamplingOps):
         )
         # a blend puts a token in several segments, but in no two of one adapter
         shared = _FLOAT_BYTES * table.max_rank * len(x) * table.num_slots
+        shared += linear_bytes(self._library, len(x), x.shape[-1])
         call = _call("adapt", arguments, out, x, table, segments, shared=shared)
         return CpuCall(self._library, (call,), segments.refresh)
 

@@ -1,12 +1,14 @@
 // Linear layers over packed weights, in both modes.
 //
-// Knows panels, tiles and how they are dealt out. Does not know what a product is (linear.h).
+// Knows panels, tiles and how they are dealt out, and that adapters may change outputs. Does not
+// know what a product is (linear.h), nor a change (lora.h).
 #include "linear.h"
 
 #include <algorithm>
 
 #include "linear_exact.h"
 #include "linear_tiles.h"
+#include "lora.h"
 
 extern "C" int64_t octavo_panel_bytes(int64_t format, int64_t columns);
 
@@ -52,15 +54,35 @@ constexpr FormatEntry FORMATS[] = {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Lays out the rows of x in stacks: shared between threads by stack and by range of groups.
+// A low-rank change of outputs that begin at `first_output` of what it changes.
+struct Change {
+  const LowRankChange& ranks;
+  int64_t first_output;
+  bool has_ranks;
+
+  int64_t num_pieces() const { return has_ranks ? 0 : ranks.num_pieces(); }
+  void prefetch(int64_t first, int64_t last) const {
+    ranks.prefetch(first_output + first, first_output + last);
+  }
+  void add(int64_t first, int64_t last) const {
+    ranks.add(first_output + first, first_output + last);
+  }
+};
+
+// Lays out the rows of x in stacks: shared between threads by stack and by range of groups. Along
+// with that, what changes outputs has its ranks computed, of which nothing is wanted before.
 template <class Group, void (*lay_out)(Group*, const float*, int64_t, int64_t, int64_t, int64_t)>
-const Group* stacks_of(const Linear& a, Worker& worker, int64_t rows, int64_t groups) {
+const Group* stacks_of(const Linear& a, Worker& worker, int64_t rows, int64_t groups,
+                       const Change* change) {
   Group* stacks = static_cast<Group*>(worker.shared);
-  if (a.is_laid_out) return stacks;
   const int64_t num_stacks = divide_up(rows, STACK);
   // a few groups are too little work to be worth another thread's while
   const int64_t parts = std::max<int64_t>(1, std::min(4 / num_stacks, groups / 16));
-  worker.share(num_stacks * parts, [&](int64_t piece) {
+  const int64_t own = a.is_laid_out ? 0 : num_stacks * parts;
+  const int64_t pieces = own + (change == nullptr ? 0 : change->num_pieces());
+  if (pieces == 0) return stacks;
+  worker.share(pieces, [&](int64_t piece) {
+    if (piece >= own) return change->ranks.compute_ranks(piece - own);
     const int64_t stack = piece / parts, part = piece % parts;
     for (int64_t g = groups * part / parts; g < groups * (part + 1) / parts; g++)
       lay_out(stacks + stack * groups + g, a.x + g * GROUP, a.x_stride, stack * STACK, rows,
@@ -73,7 +95,7 @@ const Group* stacks_of(const Linear& a, Worker& worker, int64_t rows, int64_t gr
 // called for each piece, and gives what multiplies a panel.
 template <class Group, class Begin>
 void multiply(const Linear& a, Worker& worker, const Group* stacks, int64_t rows, int64_t groups,
-              Begin&& begin) {
+              const Change* change, Begin&& begin) {
   const FormatEntry& format = FORMATS[a.format];
   const int64_t panel_bytes =
       groups / format.groups * format.header + groups * format.group_bytes;
@@ -92,25 +114,37 @@ void multiply(const Linear& a, Worker& worker, const Group* stacks, int64_t rows
     const int64_t row = first_stack * STACK, num_rows = std::min(rows, last_stack * STACK) - row;
     const int64_t first_panel = piece % panel_ranges * panels_at_once;
     const int64_t last_panel = std::min(num_panels, first_panel + panels_at_once);
-    const auto multiply_panel = begin();
-    for (int64_t panel = first_panel; panel < last_panel; panel++) {
-      const int64_t output = panel * LANES;
-      const PanelOutput target{a.out + row * a.out_stride + output, a.out_stride,
-                               a.bias == nullptr ? nullptr : a.bias + output,
-                               a.outputs - output, num_rows, ahead};
-      multiply_panel(a.weight + panel * panel_bytes, stacks + first_stack * groups, groups,
-                     target);
+    // with all rows made here, the change finds them in the cache of this thread
+    const bool has_change = change != nullptr && stack_ranges == 1;
+    {
+      const auto multiply_panel = begin();
+      for (int64_t panel = first_panel; panel < last_panel; panel++) {
+        const int64_t output = panel * LANES;
+        if (has_change) change->prefetch(output, output + LANES);
+        const PanelOutput target{a.out + row * a.out_stride + output, a.out_stride,
+                                 a.bias == nullptr ? nullptr : a.bias + output,
+                                 a.outputs - output, num_rows, ahead};
+        multiply_panel(a.weight + panel * panel_bytes, stacks + first_stack * groups, groups,
+                       target);
+      }
     }
+    if (has_change) change->add(first_panel * LANES, std::min(a.outputs, last_panel * LANES));
+  });
+  if (change == nullptr || stack_ranges == 1) return;
+  worker.share(panel_ranges, [&](int64_t piece) {
+    const int64_t first = piece * panels_at_once * LANES;
+    change->add(first, std::min(a.outputs, first + panels_at_once * LANES));
   });
 }
 
-void multiply_fast(const Linear& a, Worker& worker, int64_t rows, int64_t groups) {
+void multiply_fast(const Linear& a, Worker& worker, int64_t rows, int64_t groups,
+                   const Change* change) {
   const FormatEntry& format = FORMATS[a.format];
   const ActivationGroup* stacks =
-      stacks_of<ActivationGroup, quantize_stack>(a, worker, rows, groups);
+      stacks_of<ActivationGroup, quantize_stack>(a, worker, rows, groups, change);
 #ifdef OCTAVO_HAS_TILES
   if (rows > TILE && has_tiles()) {
-    multiply(a, worker, stacks, rows, groups, [&] {
+    multiply(a, worker, stacks, rows, groups, change, [&] {
       ExpandedGroup* room = worker.scratch().get<ExpandedGroup>(groups);
       return [&, room, shapes = TileShapes(format.on_tiles.parts)](auto... arguments) {
         format.on_tiles.multiply(arguments..., room);
@@ -119,10 +153,30 @@ void multiply_fast(const Linear& a, Worker& worker, int64_t rows, int64_t groups
     return;
   }
 #endif
-  multiply(a, worker, stacks, rows, groups, [&] { return format.fast; });
+  multiply(a, worker, stacks, rows, groups, change, [&] { return format.fast; });
+}
+
+void multiply_rows(const Linear& a, Worker& worker, const Change* change) {
+  const int64_t rows = *a.rows;
+  if (rows <= 0) return;
+  const FormatEntry& format = FORMATS[a.format];
+  const int64_t groups = divide_up(divide_up(a.columns, GROUP), format.groups) * format.groups;
+  if (!a.is_exact && format.fast != nullptr)
+    return multiply_fast(a, worker, rows, groups, change);
+  const ExactGroup* stacks =
+      stacks_of<ExactGroup, copy_stack>(a, worker, rows, groups, change);
+  multiply(a, worker, stacks, rows, groups, change, [&] { return format.exact; });
 }
 
 }  // namespace
+
+void linear(const Linear& a, Worker& worker) { multiply_rows(a, worker, nullptr); }
+
+void adapted_linear(const Linear& a, Worker& worker, const LowRankChange& ranks,
+                    int64_t first_output, bool has_ranks) {
+  const Change change{ranks, first_output, has_ranks};
+  multiply_rows(a, worker, &change);
+}
 
 void quantize_stack(ActivationGroup* out, const float* x, int64_t stride, int64_t first,
                     int64_t rows, int64_t columns) {
@@ -166,16 +220,6 @@ void copy_stack(ExactGroup* out, const float* x, int64_t stride, int64_t first, 
     }
     out->sum[i] = sum(total);
   }
-}
-
-void linear(const Linear& a, Worker& worker) {
-  const int64_t rows = *a.rows;
-  if (rows <= 0) return;
-  const FormatEntry& format = FORMATS[a.format];
-  const int64_t groups = divide_up(divide_up(a.columns, GROUP), format.groups) * format.groups;
-  if (!a.is_exact && format.fast != nullptr) return multiply_fast(a, worker, rows, groups);
-  const ExactGroup* stacks = stacks_of<ExactGroup, copy_stack>(a, worker, rows, groups);
-  multiply(a, worker, stacks, rows, groups, [&] { return format.exact; });
 }
 
 int64_t linear_bytes(int64_t rows, int64_t columns) {

@@ -1,28 +1,25 @@
-// Low-rank changes of linear layers: out += scale * b (a x), for the tokens of each adapter.
-//
-// First the ranks of every token, then columns of the result: a column is one thread's, which adds
-// the adapters' changes in the order of the segments. A token's result depends on its own adapters
-// alone. Knows factors and which tokens they change. Does not know what an adapter is.
+// Low-rank changes of linear layers: the products.
+#include "lora.h"
+
 #include <algorithm>
 #include <type_traits>
 
-#include "operations.h"
 #include "vectors.h"
 
 namespace octavo {
 
 namespace {
 
-// Columns of a result that one piece of work changes.
-constexpr int64_t COLUMNS = 128;
-// Ranks that one piece of work computes, and how many of them are summed at once.
-constexpr int64_t RANKS = 8, RANKS_AT_ONCE = 4;
-// Vectors of outputs that are summed at once.
-constexpr int64_t VECTORS_AT_ONCE = 2;
+// Columns of a result that one piece of work changes where there is no other work on them.
+constexpr int64_t COLUMNS = 8 * LANES;
+// Ranks that are summed at once: a group, and one piece of work.
+constexpr int64_t RANKS = 4;
+// How far ahead factors are fetched.
+constexpr int64_t AHEAD_BYTES = 1024;
+// Panels of outputs that are summed at once.
+constexpr int64_t PANELS_AT_ONCE = 2;
 // Tokens that meet the same factors at once.
 constexpr int64_t TOKENS = 4;
-// So many products cost about what two threads lose by waiting for one another.
-constexpr int64_t MOST_REPEATED = 48 * 1024;
 
 Floats read(const float* p) { return load(p); }
 Floats read(const uint16_t* p) { return load_half(p); }
@@ -35,79 +32,64 @@ struct TokenBlock {
   int64_t stride;  // between tokens' ranks
 };
 
-// Ranks [r, r + ranks) of so many tokens: scale * a x. One chain of sums each, whatever `tokens`.
-template <int ranks, int tokens, class Element>
-void multiply_rows(const TokenBlock& block, const Adapt& a, const Element* rows, int64_t stride,
-                   int64_t r) {
-  Floats sums[tokens][ranks];
+// The ranks of a group for so many tokens: scale * a x. One chain of sums each, whatever `tokens`.
+// `factors`: the group's, [vectors of columns, RANKS, LANES].
+template <int tokens, class Element>
+void multiply_group(const TokenBlock& block, const Adapt& a, const Element* factors, int64_t group) {
+  Floats sums[tokens][RANKS];
   const float* x[tokens];
   for (int t = 0; t < tokens; t++) {
     x[t] = a.x + block.tokens[t] * a.x_stride;
-    for (int k = 0; k < ranks; k++) sums[t][k] = Floats(0.0f);
+    for (int k = 0; k < RANKS; k++) sums[t][k] = Floats(0.0f);
   }
-  for (int64_t i = 0; i < a.columns; i += LANES) {
-    Floats factors[ranks];
-    for (int k = 0; k < ranks; k++) factors[k] = read(rows + (r + k) * stride + i);
+  for (int64_t i = 0; i < a.columns; i += LANES, factors += RANKS * LANES) {
+    for (int64_t k = 0; k < RANKS * LANES * int64_t(sizeof(Element)); k += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(factors) + AHEAD_BYTES + k);
     for (int t = 0; t < tokens; t++) {
       const Floats values = load_first(x[t] + i, a.columns - i);
-      for (int k = 0; k < ranks; k++) sums[t][k] = fma(factors[k], values, sums[t][k]);
+      for (int k = 0; k < RANKS; k++)
+        sums[t][k] = fma(read(factors + k * LANES), values, sums[t][k]);
     }
   }
   for (int t = 0; t < tokens; t++)
-    for (int k = 0; k < ranks; k++)
-      block.ranks[t * block.stride + r + k] = block.scales[t] * sum(sums[t][k]);
+    for (int k = 0; k < RANKS; k++)
+      block.ranks[t * block.stride + group * RANKS + k] = block.scales[t] * sum(sums[t][k]);
 }
 
-// Ranks [first, last) of so many tokens.
-template <int tokens, class Element>
-void multiply_ranks(const TokenBlock& block, const Adapt& a, const LowRank& change, int64_t first,
-                    int64_t last) {
-  const Element* rows = static_cast<const Element*>(change.a);
-  int64_t r = first;
-  for (; r + RANKS_AT_ONCE <= last; r += RANKS_AT_ONCE)
-    multiply_rows<RANKS_AT_ONCE, tokens>(block, a, rows, change.a_stride, r);
-  for (; r < last; r++) multiply_rows<1, tokens>(block, a, rows, change.a_stride, r);
-}
-
-// Adds what the ranks of so many tokens make of `count` vectors from `column` on, of a piece's
-// outputs, of which those before `last` exist.
+// Adds what the ranks of so many tokens make of `count` panels from `panel` on.
 template <int count, int tokens, class Element>
-void add_vectors(const TokenBlock& block, const Adapt& a, const LowRankPiece& piece,
-                 int64_t column, int64_t last) {
-  const Element* b = static_cast<const Element*>(piece.b) + column;
+void add_panels(const TokenBlock& block, const Adapt& a, const LowRankPiece& piece,
+                int64_t panel) {
+  const int64_t panel_size = piece.rank * LANES;
+  const Element* b = static_cast<const Element*>(piece.b) + (panel - piece.first_panel) * panel_size;
+  const float* ranks = block.ranks + piece.first_rank;
   Floats totals[tokens][count];
   for (int t = 0; t < tokens; t++)
     for (int k = 0; k < count; k++) totals[t][k] = Floats(0.0f);
   for (int64_t r = 0; r < piece.rank; r++) {
     Floats factors[count];
-    for (int k = 0; k < count; k++) factors[k] = read(b + r * piece.b_stride + k * LANES);
+    for (int k = 0; k < count; k++) factors[k] = read(b + k * panel_size + r * LANES);
     for (int t = 0; t < tokens; t++) {
-      const Floats rank(block.ranks[t * block.stride + piece.first_rank + r]);
+      const Floats rank(ranks[t * block.stride + r]);
       for (int k = 0; k < count; k++) totals[t][k] = fma(rank, factors[k], totals[t][k]);
     }
   }
   for (int t = 0; t < tokens; t++)
     for (int k = 0; k < count; k++) {
-      const int64_t live = last - column - k * LANES;
-      float* out = a.out + block.tokens[t] * a.out_stride + piece.first_output + column + k * LANES;
+      const int64_t column = (panel + k) * LANES, live = a.outputs - column;
+      float* out = a.out + block.tokens[t] * a.out_stride + column;
       store_first(out, load_first(out, live) + totals[t][k], live);
     }
 }
 
-// Adds what the ranks of so many tokens make of columns [first, last) of a piece's outputs.
+// Adds what the ranks of so many tokens make of panels [first, last).
 template <int tokens, class Element>
-void add_columns(const TokenBlock& block, const Adapt& a, const LowRankPiece& piece, int64_t first,
-                 int64_t last) {
-  int64_t column = first;
-  for (; column + VECTORS_AT_ONCE * LANES <= last; column += VECTORS_AT_ONCE * LANES)
-    add_vectors<VECTORS_AT_ONCE, tokens, Element>(block, a, piece, column, last);
-  for (; column < last; column += LANES)
-    add_vectors<1, tokens, Element>(block, a, piece, column, last);
-}
-
-const LowRank* change_of(const Adapt& a, const AdapterSegment& segment) {
-  if (segment.slot >= a.num_slots || a.by_slot[segment.slot].rank == 0) return nullptr;
-  return &a.by_slot[segment.slot];
+void add_piece(const TokenBlock& block, const Adapt& a, const LowRankPiece& piece, int64_t first,
+               int64_t last) {
+  int64_t panel = first;
+  for (; panel + PANELS_AT_ONCE <= last; panel += PANELS_AT_ONCE)
+    add_panels<PANELS_AT_ONCE, tokens, Element>(block, a, piece, panel);
+  for (; panel < last; panel++) add_panels<1, tokens, Element>(block, a, piece, panel);
 }
 
 // Calls work(count, element) with a number of tokens and an element of factors as constants.
@@ -127,14 +109,41 @@ void dispatch(int64_t tokens, bool is_half, Work&& work) {
   }
 }
 
-// Calls work(segment, its change, block, number of tokens) for each block of tokens; the ranks of
+// Calls work(piece, first, last) for the pieces of a change that lie in panels [first, last).
+template <class Work>
+void each_piece(const LowRank& change, int64_t first, int64_t last, Work&& work) {
+  for (int64_t p = 0; p < change.num_pieces; p++) {
+    const LowRankPiece& piece = change.pieces[p];
+    const int64_t from = std::max(first, piece.first_panel);
+    const int64_t to = std::min(last, piece.first_panel + piece.num_panels);
+    if (from < to) work(piece, from, to);
+  }
+}
+
+}  // namespace
+
+LowRankChange::LowRankChange(const Adapt& arguments, float* ranks)
+    : arguments_(arguments), ranks_(ranks), groups_(arguments.max_rank / RANKS) {
+  for (int64_t s = 0; s < arguments.batch->count; s++)
+    num_pieces_ += (arguments.batch->segments[s].num_tokens + TOKENS - 1) / TOKENS * groups_;
+}
+
+const LowRank* LowRankChange::change_of(const AdapterSegment& segment) const {
+  const Adapt& a = arguments_;
+  if (segment.slot >= a.num_slots || a.by_slot[segment.slot].rank == 0) return nullptr;
+  return &a.by_slot[segment.slot];
+}
+
+// Calls work(number, change, block, number of tokens) for each block of tokens; the ranks of
 // token i of a segment stand at (tokens of the segments before + i) * max_rank.
 template <class Work>
-void each_block(const Adapt& a, float* ranks, Work&& work) {
+void LowRankChange::each_block(Work&& work) const {
+  const Adapt& a = arguments_;
+  float* ranks = ranks_;
   int64_t number = 0;
   for (int64_t s = 0; s < a.batch->count; s++) {
     const AdapterSegment& segment = a.batch->segments[s];
-    const LowRank* change = change_of(a, segment);
+    const LowRank* change = change_of(segment);
     for (int64_t i = 0; i < segment.num_tokens; i += TOKENS, number++) {
       const TokenBlock block{segment.tokens + i, segment.scales + i, ranks + i * a.max_rank,
                              a.max_rank};
@@ -145,63 +154,54 @@ void each_block(const Adapt& a, float* ranks, Work&& work) {
   }
 }
 
-// Computes the ranks of block number `wanted`, or of all if it is negative; of ranks, those of
-// cut number `cut`, or all.
-void compute_ranks(const Adapt& a, float* ranks, int64_t wanted, int64_t cut) {
-  each_block(a, ranks, [&](int64_t number, const LowRank& change, const TokenBlock& block,
-                           int64_t tokens) {
-    if (wanted >= 0 && number != wanted) return;
-    const int64_t first = cut < 0 ? 0 : std::min(change.rank, cut * RANKS);
-    const int64_t last = cut < 0 ? change.rank : std::min(change.rank, first + RANKS);
+void LowRankChange::compute_ranks(int64_t piece) const {
+  const int64_t wanted = piece / groups_, group = piece % groups_;
+  each_block([&](int64_t number, const LowRank& change, const TokenBlock& block, int64_t tokens) {
+    if (number != wanted || group * RANKS >= change.rank) return;
+    const int64_t size = (arguments_.columns + LANES - 1) / LANES * RANKS * LANES;
     dispatch(tokens, change.is_half, [&](auto count, auto element) {
-      multiply_ranks<count, decltype(element)>(block, a, change, first, last);
+      using Element = decltype(element);
+      const Element* factors = static_cast<const Element*>(change.a) + group * size;
+      multiply_group<count>(block, arguments_, factors, group);
     });
   });
 }
 
-// Adds all changes of block number `number` of the result's columns.
-void add_changes(const Adapt& a, float* ranks, int64_t number) {
-  const int64_t first = number * COLUMNS, last = std::min(a.outputs, first + COLUMNS);
-  each_block(a, ranks, [&](int64_t, const LowRank& change, const TokenBlock& block,
-                           int64_t tokens) {
-    for (int64_t p = 0; p < change.num_pieces; p++) {
-      const LowRankPiece& piece = change.pieces[p];
-      const int64_t from = std::max<int64_t>(0, first - piece.first_output);
-      const int64_t to = std::min(piece.outputs, last - piece.first_output);
-      if (from >= to) continue;
-      dispatch(tokens, change.is_half, [&](auto count, auto element) {
-        add_columns<count, decltype(element)>(block, a, piece, from, to);
-      });
-    }
-  });
+void LowRankChange::prefetch(int64_t first, int64_t last) const {
+  const AdapterSegments& batch = *arguments_.batch;
+  // with more than one segment the adapters would push one another out
+  if (batch.count != 1) return;
+  const LowRank* change = change_of(batch.segments[0]);
+  if (change == nullptr) return;
+  const int64_t element_bytes = change->is_half ? sizeof(uint16_t) : sizeof(float);
+  each_piece(*change, first / LANES, (last + LANES - 1) / LANES,
+             [&](const LowRankPiece& piece, int64_t from, int64_t to) {
+               const int64_t bytes = piece.rank * LANES * element_bytes;
+               const char* b = static_cast<const char*>(piece.b);
+               for (int64_t i = (from - piece.first_panel) * bytes;
+                    i < (to - piece.first_panel) * bytes; i += 64)
+                 __builtin_prefetch(b + i);
+             });
 }
 
-}  // namespace
+void LowRankChange::add(int64_t first, int64_t last) const {
+  each_block([&](int64_t, const LowRank& change, const TokenBlock& block, int64_t tokens) {
+    each_piece(change, first / LANES, (last + LANES - 1) / LANES,
+               [&](const LowRankPiece& piece, int64_t from, int64_t to) {
+                 dispatch(tokens, change.is_half, [&](auto count, auto element) {
+                   add_piece<count, decltype(element)>(block, arguments_, piece, from, to);
+                 });
+               });
+  });
+}
 
 void adapt(const Adapt& a, Worker& worker) {
-  const int64_t num_ranks = a.batch->num_tokens * a.max_rank;
-  if (num_ranks == 0) return;
-  const int64_t column_blocks = (a.outputs + COLUMNS - 1) / COLUMNS;
-  if (num_ranks * a.columns <= MOST_REPEATED) {
-    // each thread for itself, which is faster than waiting for the other
-    float* ranks = nullptr;
-    worker.share(column_blocks, [&](int64_t number) {
-      if (ranks == nullptr) {
-        ranks = worker.scratch().get<float>(num_ranks);
-        compute_ranks(a, ranks, -1, -1);
-      }
-      add_changes(a, ranks, number);
-    });
-    return;
-  }
-  float* ranks = static_cast<float*>(worker.shared);
-  int64_t token_blocks = 0;
-  for (int64_t s = 0; s < a.batch->count; s++)
-    token_blocks += (a.batch->segments[s].num_tokens + TOKENS - 1) / TOKENS;
-  const int64_t cuts = (a.max_rank + RANKS - 1) / RANKS;
-  worker.share(token_blocks * cuts,
-               [&](int64_t piece) { compute_ranks(a, ranks, piece / cuts, piece % cuts); });
-  worker.share(column_blocks, [&](int64_t number) { add_changes(a, ranks, number); });
+  const LowRankChange change(a, static_cast<float*>(worker.shared));
+  if (change.num_pieces() == 0) return;
+  worker.share(change.num_pieces(), [&](int64_t piece) { change.compute_ranks(piece); });
+  worker.share((a.outputs + COLUMNS - 1) / COLUMNS, [&](int64_t number) {
+    change.add(number * COLUMNS, std::min(a.outputs, (number + 1) * COLUMNS));
+  });
 }
 
 }  // namespace octavo

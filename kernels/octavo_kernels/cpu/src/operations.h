@@ -151,22 +151,21 @@ void attention(const Attention&, Worker&);
 
 // ---------------------------------------------------------------- lora.cpp
 
-// Ranks first_rank .. first_rank + rank of a x, times b, change so many outputs from first_output
-// on.  b: [rank, b_stride]; a vector may be read from any column on.
+// Ranks first_rank .. first_rank + rank of a x, times b, change the outputs of so many panels: those
+// from LANES * first_panel on.  b: [num_panels, rank, LANES], 0 where an output is not changed.
 struct LowRankPiece {
   const void* b;
   int64_t first_rank, rank;
-  int64_t first_output, outputs;
-  int64_t b_stride;
+  int64_t first_panel, num_panels;
 };
 
-// What an adapter changes of one matrix; rank 0: nothing.  a: [rank, a_stride], padded like b.
-// Both hold floats, or halves; what is behind a row's end is 0.
+// What an adapter changes of one matrix; rank 0: nothing.  a: [rank / 4, vectors of columns, 4,
+// LANES], 0 where there is no column, nor a rank: these come in whole groups of 4. Both factors
+// hold floats, or halves.
 struct LowRank {
   const void* a;
   const LowRankPiece* pieces;
   int64_t rank, num_pieces;
-  int64_t a_stride;
   int64_t is_half;
 };
 
@@ -184,7 +183,8 @@ struct AdapterSegments {
 };
 
 // out += scale * b (a x), for the tokens of the batch.  by_slot: [num_slots].
-// Shared memory: 4 * max_rank bytes for each token of the batch.
+// Shared memory: 4 * max_rank bytes for each token of the batch; and `linear_bytes`, if it follows
+// the linear layer whose result it changes, along with which it is made then.
 struct Adapt {
   float* out;
   const float* x;

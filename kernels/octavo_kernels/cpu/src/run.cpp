@@ -3,6 +3,7 @@
 // Knows the operations by name. Does not know what a list means.
 #include <cstring>
 
+#include "adapted_runs.h"
 #include "call.h"
 #include "operations.h"
 #include "parallel.h"
@@ -59,9 +60,13 @@ extern "C" void octavo_run(const Call* calls, int64_t num_calls, int64_t num_thr
     Worker worker(run, omp_get_num_threads(), shared);
     for (int64_t i = 0; i < num_calls;) {
       const RowRun found = find_run(calls + i, num_calls - i, worker.num_threads);
+      const int64_t adapted = found.length > 1 ? 0 : find_adapted(calls + i, num_calls - i);
       if (found.length > 1) {
         make_run(calls + i, found, worker);
         i += found.length;
+      } else if (adapted > 0) {
+        make_adapted(calls + i, adapted, worker);
+        i += adapted;
       } else {
         OPERATIONS[calls[i].operation].run(calls[i].arguments, worker);
         i++;
