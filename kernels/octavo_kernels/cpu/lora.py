@@ -34,8 +34,8 @@ _GROUP: Final = 4
 class LowRankFactors:
     """One adapter's changes to one matrix.
 
-    a: [ranks / 4, vectors of in, 4, lanes]. `panels` has b of each change, [panels, rank, lanes]; `records`
-    is how the kernels see these. All are float32 or all float16.
+    a: [ranks / 4, vectors of in, 4, lanes]. `panels` has b of each change, [panels, rank, lanes];
+    `records` is how the kernels see these. All are float32 or all float16.
     """
 
     a: Tensor
@@ -99,7 +99,7 @@ def _in_groups(a: Tensor, lanes: int, dtype: torch.dtype, arena: Arena) -> Tenso
 
 
 def _in_panels(b: Tensor, skipped: int, lanes: int, dtype: torch.dtype, arena: Arena) -> Tensor:
-    """Copy [out, rank] as [panels, rank, lanes], the first output at lane `skipped`; 0 elsewhere."""
+    """Copy [out, rank] as [panels, rank, lanes], 0 in the first `skipped` lanes and at the end."""
     outputs, rank = b.shape
     num_panels = -(-(skipped + outputs) // lanes)
     padded = torch.zeros(num_panels * lanes, rank, dtype=dtype)
