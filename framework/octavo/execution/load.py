@@ -78,7 +78,7 @@ def _load_runner(
     runner_type: type[RunnerT],
 ) -> RunnerT:
     path = locate_model(config, progress)
-    architecture, weight_facts = _load_architecture(config, path, progress, collective)
+    architecture, weight_facts = _load_architecture(config, path, platform, progress, collective)
     drafter, max_drafts = _load_proposer(config, architecture)
     specs = architecture.cache_specs()
     layout = CacheLayout.of(specs, () if drafter is None else drafter.cache_specs())
@@ -110,13 +110,17 @@ def _load_runner(
 
 
 def _load_architecture(
-    config: ResolvedConfig, path: Path, progress: Progress | None, collective: Collective | None
+    config: ResolvedConfig,
+    path: Path,
+    platform: Platform,
+    progress: Progress | None,
+    collective: Collective | None,
 ) -> tuple[Architecture, WeightFacts]:
     """Return the model in the files at `path`, its weights packed."""
     checkpoint = open_checkpoint(config, path)
     try:
         architecture = build_architecture(config, checkpoint, collective)
-        load_parameters(architecture, checkpoint, progress)
+        load_parameters(architecture, checkpoint, progress, platform.available_bytes())
         return architecture, weight_facts_of(architecture, checkpoint)
     finally:
         checkpoint.close()

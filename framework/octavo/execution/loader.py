@@ -8,11 +8,13 @@ packs a weight.
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelLoadError
+from octavo.execution.memory import check_weights_fit
 from octavo.execution.sharding import share_of_blocks
 from octavo.interfaces.weights import not_finite
 
@@ -35,25 +37,31 @@ class LoadPlan:
     """What to load from a checkpoint, and what is wrong with it.
 
     An optional parameter that is absent is not among `parameters`. `faults` are fact lines;
-    `unexpected` are names of tensors. `total_bytes` is what all parameters take in the file.
+    `unexpected` are names of tensors. `total_bytes` is what all parameters take in the file,
+    `packed_bytes` about what this process will keep of them.
     """
 
     parameters: list[ParameterSpec] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     total_bytes: int = 0
+    packed_bytes: int = 0
 
 
 def load_parameters(
-    architecture: Architecture, checkpoint: Checkpoint, progress: Progress | None = None
+    architecture: Architecture,
+    checkpoint: Checkpoint,
+    progress: Progress | None = None,
+    available_bytes: int | None = None,
 ) -> None:
     """Pack all parameters of an architecture into its `weights`; of split ones, this rank's share.
 
     `progress` is told the bytes done after each parameter. Tensors that the architecture does
     not use are one warning, except those that it `ignored`.
 
-    Raises ModelLoadError with the names of all tensors that are missing or of a wrong shape;
-    nothing has been packed then.
+    Raises ModelLoadError with the names of all tensors that are missing or of a wrong shape, and
+    CapacityError where all together take more than `available_bytes`; nothing has been packed
+    then.
     """
     plan = plan_load(architecture, checkpoint)
     if plan.faults:
@@ -64,6 +72,8 @@ def load_parameters(
         )
     if plan.unexpected:
         _warn_of_unexpected(checkpoint, plan.unexpected)
+    if available_bytes is not None:
+        check_weights_fit(plan.packed_bytes, plan.total_bytes, available_bytes)
     done_bytes = 0
     for spec in plan.parameters:
         # blocks are asked for again, not kept: a format that copies holds one parameter at a time
@@ -91,6 +101,7 @@ def plan_load(architecture: Architecture, checkpoint: Checkpoint) -> LoadPlan:
                 continue
             block = checkpoint.blocks(source)
             plan.total_bytes += block.num_bytes
+            plan.packed_bytes += _packed_bytes(block, spec, architecture.ops)
             if block.shape != shape:
                 plan.faults.append(f"{source} is {list(block.shape)}, not {list(shape)}")
     plan.unexpected = [
@@ -99,6 +110,14 @@ def plan_load(architecture: Architecture, checkpoint: Checkpoint) -> LoadPlan:
         if name not in wanted and not any(fnmatchcase(name, p) for p in architecture.ignored)
     ]
     return plan
+
+
+def _packed_bytes(block: WeightBlocks, spec: ParameterSpec, ops: OpSet) -> int:
+    """Return about what this rank keeps of a tensor."""
+    size = block.num_bytes
+    if ops.bytes_per_weight is not None:
+        size = ops.bytes_per_weight * math.prod(block.shape)
+    return size if ops.collective is None or spec.split == "none" else size // ops.collective.size
 
 
 def _pack(ops: OpSet, spec: ParameterSpec, blocks: Sequence[WeightBlocks]) -> Any:

@@ -130,6 +130,8 @@ class OpSet(ABC):
     block_types: frozenset[str] = frozenset()
     #: dtype of activations and of the logits, as torch names it
     activation_dtype: str = "float32"
+    #: bytes of main memory for a packed weight, whatever the file has; None: about as many as there
+    bytes_per_weight: int | None = None
     #: what keys and values are rounded to, if the attention keeps it; None: they stay activations
     cache_dtype: str | None = None
     #: False when an operation reads anything but its buffers: then steps are not replayed

@@ -1,6 +1,6 @@
 """The platform kind: facts of the machine that the engine runs on.
 
-Knows cores and memory, as limited by cgroups. Does not know models.
+Knows cores and memory, as limited by cgroups and the process's own limits. Does not know models.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Platform(ABC):
 
     @abstractmethod
     def available_bytes(self) -> int:
-        """Return the memory that is free to be taken now, cgroup limits counted."""
+        """Return the memory that is free to be taken now, as limits leave it."""
 
     @abstractmethod
     def describe(self) -> dict[str, str]:

@@ -31,10 +31,12 @@ def huge_bytes(size: int) -> NDArray[np.uint8]:
         memory = mmap.mmap(-1, size + _HUGE_PAGE_BYTES, flags=flags)
     except OSError as error:
         raise MemoryError(f"the system refuses {size / 2**20:.1f} MiB: {error.strerror}") from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
     everything = np.frombuffer(memory, dtype=np.uint8)
     start = -everything.ctypes.data % _HUGE_PAGE_BYTES
+    # of whole huge pages only: one that is asked for in part takes memory in whole
+    whole_bytes = size // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
+    if whole_bytes and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE, start, whole_bytes)
     return everything[start : start + size]
 
 

@@ -29,6 +29,8 @@ class CpuSamplingOps(TorchOps):
     Raises UnsupportedError where the kernels cannot be compiled.
     """
 
+    bytes_per_weight = None  # the kernels multiply what is in the file
+
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._library = load_library()

@@ -71,6 +71,7 @@ class TorchOps(OpSet):
 
     block_types = frozenset(dequantizable())
     activation_dtype = "float32"
+    bytes_per_weight = 4
 
     def pack_linear(self, blocks: Sequence[WeightBlocks]) -> LinearWeight:
         """Decode weights [out_i, in] and join them along `out`."""

@@ -45,6 +45,7 @@ class TritonOps(TorchOps):
                 "the op set 'triton' cannot run here", *reasons, HOW_TO_INTERPRET
             )
         self._device = device_name()
+        self.bytes_per_weight = 4 if self._device == "cpu" else 0  # of main memory
 
     def pack_linear(self, blocks: Sequence[WeightBlocks]) -> LinearWeight:
         """Decode weights [out_i, in] and join them along `out`."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tiny_models
-from octavo.errors import ModelLoadError
+from octavo.errors import CapacityError, ModelLoadError
 from octavo.execution.loader import load_parameters
 from octavo_plugins.architectures.llama import Llama
 from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
@@ -125,6 +125,17 @@ def test_progress_ends_at_the_bytes_of_all_tensors(checkpoint):
     assert done == sorted(done)
     assert calls[-1] == ("loading weights", total, total)
     assert {total_bytes for _, _, total_bytes in calls} == {total}
+
+
+@pytest.mark.parametrize("bytes_per_weight", [None, 2])
+def test_nothing_is_packed_where_the_weights_would_not_fit(checkpoint, bytes_per_weight):
+    model = make(checkpoint)
+    model.ops.bytes_per_weight = bytes_per_weight
+    size = sum(tensor.numel() for tensor in checkpoint.tensors.values()) * (bytes_per_weight or 4)
+    with pytest.raises(CapacityError, match="the weights do not fit into memory"):
+        load_parameters(model, checkpoint, available_bytes=size - 1)
+    assert model.weights == {}
+    load_parameters(model, checkpoint, available_bytes=size)
 
 
 def test_a_norm_that_is_no_number_is_named(checkpoint):
