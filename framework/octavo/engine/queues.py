@@ -67,7 +67,7 @@ class OrderedQueue:
         num_moved = 0  # since the last turn: whatever a policy says, there is one in the end
         while requests:
             request = requests.pop(0)
-            if num_moved < len(requests) and self._has_grown(request, view):
+            if num_moved < len(requests) and self._has_changed(request, view):
                 try:
                     insort(requests, request, key=_KEY)
                 except TypeError as error:
@@ -78,7 +78,7 @@ class OrderedQueue:
                 num_moved = 0
                 yield request
 
-    def _has_grown(self, request: Request, view: SchedulerView) -> bool:
+    def _has_changed(self, request: Request, view: SchedulerView) -> bool:
         """Ask for the key again; return whether it is another one."""
         before, request.order_key = request.order_key, self._policy.order(request, view)
         return bool(before != request.order_key)
