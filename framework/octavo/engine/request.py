@@ -17,6 +17,7 @@ from octavo.interfaces.allocator import BlockTable
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineRequest, TokenLogprobs
+    from octavo.sampling_params import SamplingParams
 
 
 class RequestState(IntEnum):
@@ -34,8 +35,8 @@ class Request:
         "arrival_s", "drafts", "epoch", "finish_reason", "held_by", "is_scored",
         "max_tokens", "metadata", "num_cached_tokens", "num_computed", "num_in_flight",
         "num_placeholders", "num_preemptions", "num_prompt_tokens", "num_scheduled",
-        "num_sent_blocks", "order_key", "params", "priority", "prompt_logprobs", "request_id",
-        "row", "sequence_number", "source", "state", "table", "token_ids",
+        "num_sent_blocks", "order_key", "priority", "prompt_logprobs", "request_id", "row",
+        "sequence_number", "source", "state", "table", "token_ids",
     )  # fmt: skip
 
     def __init__(self, source: EngineRequest, sequence_number: int, num_groups: int = 1) -> None:
@@ -45,7 +46,6 @@ class Request:
         self.priority = source.priority
         self.arrival_s = source.arrival_s
         self.metadata: dict[str, Any] = source.metadata
-        self.params = source.params
         self.num_prompt_tokens = len(source.prompt_token_ids)
         self.max_tokens = source.max_tokens
         self.token_ids: list[int] = list(source.prompt_token_ids)
@@ -70,6 +70,11 @@ class Request:
         self.num_in_flight = 0
         self.num_sent_blocks = 0
         self.drafts: tuple[int, ...] = ()  # the executor's guesses, for the next step
+
+    @property
+    def params(self) -> SamplingParams:
+        """Return the parameters, declared ones among them."""
+        return self.source.params
 
     @property
     def num_output_tokens(self) -> int:
