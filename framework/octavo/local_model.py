@@ -58,17 +58,20 @@ def resolve_settings(
     `engine_defaults` stand in for the defaults of `[engine]` where nobody has set anything.
     Raises ConfigError or PluginError.
     """
-    config = resolve(overrides=settings)
-    unset = {
-        key: value
-        for key, value in (engine_defaults or {}).items()
-        if f"engine.{key.replace('_', '-')}" not in config.origins
-    }
-    if unset:
-        config = config.with_changes(engine=unset)
+    config = with_engine_defaults(resolve(overrides=settings), engine_defaults or {})
     for note in config.notes:
         logger.warning(note)
     return config
+
+
+def with_engine_defaults(config: ResolvedConfig, defaults: Mapping[str, Any]) -> ResolvedConfig:
+    """Return a config with other defaults of `[engine]`: what somebody has set stays."""
+    unset = {
+        key: value
+        for key, value in defaults.items()
+        if f"engine.{key.replace('_', '-')}" not in config.origins
+    }
+    return config.with_changes(engine=unset) if unset else config
 
 
 def open_model(config: ResolvedConfig) -> LocalModel:

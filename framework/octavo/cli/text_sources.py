@@ -149,6 +149,9 @@ def open_source(args: argparse.Namespace) -> TextSource:
         return RemoteSource(args.url, api_key=args.api_key, model=models[0] if models else None)
     if args.api_key is not None:
         raise ConfigError("--api-key is for a server", "give --url too")
-    from octavo.local_model import open_model
+    from octavo.local_model import open_model, with_engine_defaults
 
-    return LocalSource(open_model(resolve_arguments(args)))
+    # one request at a time: no step keeps another one waiting, and a start is quicker whose
+    # steps need not be timed exactly
+    config = with_engine_defaults(resolve_arguments(args), {"max_step_ms": None})
+    return LocalSource(open_model(config))

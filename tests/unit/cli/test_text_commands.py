@@ -12,6 +12,7 @@ import pytest
 
 from octavo.cli.main import main
 from octavo.engine.messages import EngineInfo
+from octavo.errors import ConfigError
 from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.preprocess import Preprocessor
 from octavo.local_model import LocalModel
@@ -89,6 +90,20 @@ def test_complete_prints_the_text_as_it_comes(engine, capsys):
     assert capsys.readouterr().out == "ahoj 😀\n"
     assert engine.added[0].max_tokens == 128
     assert engine.is_closed
+
+
+@pytest.mark.parametrize(("words", "wanted"), [((), None), (("--max-step-ms", "100"), 100.0)])
+def test_steps_are_not_bounded_in_time_unless_that_is_asked_for(monkeypatch, words, wanted):
+    opened = []
+
+    def stop(config):
+        opened.append(config.engine.max_step_ms)
+        raise ConfigError("no model today")
+
+    monkeypatch.setattr("octavo.local_model.open_model", stop)
+
+    assert main(["complete", "smollm2", "--prompt", "x", *words]) == 2
+    assert opened == [wanted]
 
 
 def test_complete_passes_what_was_given_and_reports_json(engine, capsys):
