@@ -185,12 +185,30 @@ def test_the_compiler_that_the_user_names(sources, monkeypatch):
     monkeypatch.setenv("CXX", "g++ '-DNUMBER=7'")
     with built(NATIVE, None, sources) as made:
         assert number(made) == 7
+
+
+def test_a_compiler_that_the_user_names_in_vain(sources, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -O2")
     assert message(sources)[1] == "  no-such-compiler -O2: not found (from CXX)"
     monkeypatch.setenv("CXX", script(sources / "broken", "echo out of order >&2; exit 3"))
     assert message(sources)[1] == (
         f"  {sources}/broken: '--version' failed with code 3 out of order (from CXX)"
     )
+
+
+def test_what_another_compiler_made_is_used_where_the_named_one_cannot_be_asked(
+    sources, monkeypatch
+):
+    path = make(sources)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with built(NATIVE, None, sources) as made:
+        assert (made.path, number(made)) == (path, 41)
+    assert made.note == (
+        "the CPU kernels are those that another compiler made: no-such-compiler: not found "
+        "(from CXX)"
+    )
+    (sources / "number.h").write_text("#define NUMBER 42\n")
+    assert message(sources)[0] == "no C++ compiler for the CPU kernels", "of other sources is none"
 
 
 def test_a_compiler_that_does_not_run_is_passed_over(sources, tmp_path, monkeypatch):

@@ -1,8 +1,9 @@
 """Compiles the kernels at first use, and finds them again in the cache.
 
-A library is named after a hash of all that it is made from: the sources, the flags, the CPU, the
-OpenMP runtime, and the compiler's version. Knows commands and their failures. Does not know what
-the sources hold.
+A library is named after a hash of all that it is made from: the sources, the flags, the CPU and
+the OpenMP runtime; and, behind that, one of the compiler's command and version. Another compiler
+makes another library; where none can be asked, the newest that any made of all the rest is as good.
+Knows commands and their failures. Does not know what the sources hold.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _WRONG_CPU: Final = "these kernels need"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A compiled library, and a line that says why it could not be kept, where it could not."""
+    """A compiled library, and a line that says what of it is not as it should be, if anything."""
 
     path: Path
     note: str = ""
@@ -88,7 +89,7 @@ def built(
     """
     recipe = _Recipe.read(options, sources)
     try:
-        found = Built(_from_cache(recipe, progress))
+        found = _from_cache(recipe, progress)
     except OSError as error:
         note = (
             f"the compiled CPU kernels cannot be kept, and are compiled at each start:"
@@ -105,28 +106,30 @@ def built(
         yield Built(path, note)
 
 
-def _from_cache(recipe: _Recipe, progress: Progress | None) -> Path:
+def _from_cache(recipe: _Recipe, progress: Progress | None) -> Built:
     """Return the library in the cache, compiled now if need be; OSError if it cannot be kept."""
     folder = cache.cache_folder()
     key = recipe.key()
     try:
         compiler = toolchain.find_compiler()
-    except BuildError:
-        # one made while there was a compiler, whichever that was, if the user names none
-        path = None if os.environ.get("CXX") else cache.find(folder, f"{key}-*.so")
+    except BuildError as error:
+        path = cache.find(folder, f"{key}-*.so")
         if path is None:
             raise
-        return path
+        # that nobody needs a compiler any more is no news; one that was asked for by name is
+        asked = os.environ.get("CXX", "").strip()
+        note = f"the CPU kernels are those that another compiler made: {error.facts[0]}"
+        return Built(path, note if asked else "")
     name = f"{key}-{_short_hash(shlex.join(compiler.command) + compiler.version)}.so"
     if (path := cache.find(folder, name)) is not None:
-        return path
+        return Built(path)
     with cache.locked(folder, lambda: None if progress is None else progress(0, 1)):
         # another process may have made it meanwhile
         if (path := cache.find(folder, name)) is not None:
-            return path
+            return Built(path)
         with cache.workplace(folder) as work:
             cache.keep(_compile(recipe, compiler, work, progress), folder / name)
-    return folder / name
+    return Built(folder / name)
 
 
 @contextlib.contextmanager

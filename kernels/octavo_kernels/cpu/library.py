@@ -48,8 +48,8 @@ class Call:
 class Library:
     """The kernels, loaded.
 
-    `lanes` is how many floats its vectors hold; `note` says why it could not be kept in the
-    cache, if so.
+    `lanes` is how many floats its vectors hold; `note` says what of it is not as it should be,
+    if anything.
     """
 
     def __init__(self, path: Path, note: str = "") -> None:

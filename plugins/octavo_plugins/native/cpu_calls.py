@@ -5,6 +5,7 @@ Knows the kernels' library and how tensors become arguments. Does not know any o
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from octavo.interfaces.native import Work
 
 
+@functools.cache
 def load_library() -> Library:
-    """Return the kernels, compiled now if no cache holds them.
+    """Return the kernels, compiled now if no cache holds them; the same ones for all who ask.
 
     Raises UnsupportedError with the compiler's reasons.
     """

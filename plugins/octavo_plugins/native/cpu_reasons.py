@@ -28,7 +28,9 @@ def why_not_ops(context: AutoContext) -> list[str]:
     if context.is_offered("platform", "cuda"):
         return ["the platform keeps the buffers of a step on a device"]
     try:
-        with built(progress=_tell):
+        with built(progress=_tell) as library:
+            if library.note:
+                logger.warning("%s", library.note)
             return []
     except BuildError as error:
         reasons = str(error).splitlines()
