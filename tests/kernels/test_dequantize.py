@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType
 from gguf import dequantize as gguf_dequantize
 
 from octavo.interfaces.weights import BLOCK_TYPES
-from octavo_kernels.reference.dequantize import dequantizable, dequantize
+from octavo_kernels.reference.dequantize import dequantizable, dequantize, is_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,3 +104,31 @@ def test_bad_input_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         dequantize(block_type, data, columns)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 65504.0])
+@pytest.mark.parametrize("block_type", sorted(BLOCK_TYPES))
+def test_what_is_no_number_is_seen_in_the_scales(block_type: str, bad: float) -> None:
+    columns, layout = 512, BLOCK_TYPES[block_type]
+    sound = np.random.default_rng(3).integers(0, 256, (5, layout.row_bytes(columns)), np.uint8)
+    blocks = sound.reshape(-1, layout.bytes_per_block)
+    if block_type not in SCALE_OFFSETS:
+        one = torch.tensor(
+            [1.0],
+            dtype={"F32": torch.float32, "F16": torch.float16}.get(block_type, torch.bfloat16),
+        )
+        blocks[:] = one.view(torch.uint8).numpy()
+    for offset in SCALE_OFFSETS.get(block_type, ()):
+        blocks[:, offset : offset + 2] = np.array([0.5], np.float16).view(np.uint8)
+    assert is_finite(block_type, torch.from_numpy(sound))
+
+    for offset in SCALE_OFFSETS.get(block_type, (0,)):
+        data = sound.copy()
+        value = torch.tensor([bad], dtype=torch.float16)
+        if block_type not in SCALE_OFFSETS:
+            value = value.to(one.dtype)
+        raw = value.view(torch.uint8).numpy()
+        data.reshape(-1, layout.bytes_per_block)[-1, offset : offset + len(raw)] = raw
+        decoded = dequantize(block_type, torch.from_numpy(data), columns)
+        assert is_finite(block_type, torch.from_numpy(data)) == bool(decoded.isfinite().all())
+        assert is_finite(block_type, torch.from_numpy(data)) == bool(np.isfinite(bad))

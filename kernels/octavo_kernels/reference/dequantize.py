@@ -24,14 +24,19 @@ if TYPE_CHECKING:
 # About a megabyte of float32: temporaries of one chunk fit the second-level cache.
 _CHUNK_ELEMENTS: Final = 1 << 18
 _MATRIX: Final = 2
+_HALF_EXPONENT: Final = 0x7C
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How one block type is decoded: `decode(blocks, out)` for uint8 [n, bytes], f32 [n, group]."""
+    """How one block type is decoded: `decode(blocks, out)` for uint8 [n, bytes], f32 [n, group].
+
+    `halves` are where in a block its float16 numbers begin; all else in it are integers.
+    """
 
     group: int
     bytes_per_block: int
+    halves: tuple[int, ...]
     decode: Callable[[Tensor, Tensor], None]
 
 
@@ -66,6 +71,21 @@ def dequantize(block_type: str, data: Tensor, columns: int) -> Tensor:
     for start in range(0, blocks.shape[0], step):
         layout.decode(blocks[start : start + step], values[start : start + step])
     return out
+
+
+def is_finite(block_type: str, data: Tensor) -> bool:
+    """Return whether no weight is NaN or infinite; of quantised ones, only the scales are read.
+
+    `data` is uint8 [rows, bytes per row] of a block type that `dequantize` takes.
+    """
+    if block_type in _FLOATS:
+        values = _reinterpret(data, _FLOATS[block_type]).view(-1)
+        return all(bool(some.isfinite().all()) for some in values.split(_CHUNK_ELEMENTS))
+    layout = _LAYOUTS[block_type]
+    blocks = data.reshape(-1, layout.bytes_per_block)
+    # the second byte of a half has all its exponent, which is all ones in what is no number
+    exponents = (blocks[:, offset + 1] & _HALF_EXPONENT for offset in layout.halves)
+    return not any(bool((one == _HALF_EXPONENT).any()) for one in exponents)
 
 
 def dequantizable() -> list[str]:
@@ -203,14 +223,14 @@ _FLOATS: Final[Mapping[str, torch.dtype]] = MappingProxyType(
 
 _LAYOUTS: Final[Mapping[str, _Layout]] = MappingProxyType(
     {
-        "Q8_0": _Layout(32, 34, _decode_q8_0),
-        "Q4_0": _Layout(32, 18, _decode_q4_0),
-        "Q4_1": _Layout(32, 20, _decode_q4_1),
-        "Q5_0": _Layout(32, 22, _decode_q5_0),
-        "Q5_1": _Layout(32, 24, _decode_q5_1),
-        "Q4_K": _Layout(256, 144, _decode_q4_k),
-        "Q5_K": _Layout(256, 176, _decode_q5_k),
-        "Q6_K": _Layout(256, 210, _decode_q6_k),
-        "IQ4_NL": _Layout(32, 18, _decode_iq4_nl),
+        "Q8_0": _Layout(32, 34, (0,), _decode_q8_0),
+        "Q4_0": _Layout(32, 18, (0,), _decode_q4_0),
+        "Q4_1": _Layout(32, 20, (0, 2), _decode_q4_1),
+        "Q5_0": _Layout(32, 22, (0,), _decode_q5_0),
+        "Q5_1": _Layout(32, 24, (0, 2), _decode_q5_1),
+        "Q4_K": _Layout(256, 144, (0, 2), _decode_q4_k),
+        "Q5_K": _Layout(256, 176, (0, 2), _decode_q5_k),
+        "Q6_K": _Layout(256, 210, (208,), _decode_q6_k),
+        "IQ4_NL": _Layout(32, 18, (0,), _decode_iq4_nl),
     }
 )

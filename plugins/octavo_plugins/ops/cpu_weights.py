@@ -13,6 +13,7 @@ import torch
 from octavo.errors import UnsupportedError
 from octavo.interfaces.weights import not_finite
 from octavo_kernels.cpu.packing import FORMATS, Blocks, PackedMatrix, pack
+from octavo_kernels.reference.dequantize import is_finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +61,15 @@ def pack_blocks(library: Library, arena: Arena, blocks: Sequence[WeightBlocks]) 
         sources = [Blocks(one.block_type, one.data, one.columns) for one in group]
         matrix = pack(library, sources, arena, torch.get_num_threads())
         if matrix is None:
-            raise not_finite(group)
+            # scales that the kernels' floats cannot hold are finite in the file
+            raise not_finite([one for one in group if not _is_finite(one)] or group)
         parts.append(PackedPart(matrix, first, group[0].block_type in _FLOATS))
         first += matrix.rows
     return PackedLinear(tuple(parts))
+
+
+def _is_finite(one: WeightBlocks) -> bool:
+    return is_finite(one.block_type, torch.from_numpy(one.data.copy()))
 
 
 def _alike(blocks: Sequence[WeightBlocks], lanes: int) -> list[list[WeightBlocks]]:

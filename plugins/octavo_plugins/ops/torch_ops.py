@@ -14,9 +14,10 @@ import torch
 from octavo.errors import UnsupportedError
 from octavo.interfaces.ops import Count, OpSet
 from octavo.interfaces.sampler import LogprobOutputs, SamplingOutputs
+from octavo.interfaces.weights import not_finite
 from octavo_kernels.reference.activation import gelu_mul, silu_mul, soft_cap
 from octavo_kernels.reference.attention_plan import RaggedBatch
-from octavo_kernels.reference.dequantize import dequantizable, dequantize
+from octavo_kernels.reference.dequantize import dequantizable, dequantize, is_finite
 from octavo_kernels.reference.linear_attention import Projections, linear_attention
 from octavo_kernels.reference.logprobs import logprobs
 from octavo_kernels.reference.lora import LowRankStack, add_low_rank, stack_low_rank
@@ -235,7 +236,11 @@ class TorchOps(OpSet):
 
 
 def _decode(blocks: WeightBlocks) -> Tensor:
-    """Return a tensor's weights as float32 of its shape (a vector is one row)."""
+    """Return a tensor's weights as float32 of its shape (a vector is one row).
+
+    Raises UnsupportedError for a block type that cannot be decoded, and ModelLoadError for weights
+    that are NaN or infinite; both name the tensor.
+    """
     if blocks.block_type not in TorchOps.block_types:
         raise UnsupportedError(
             f"the torch op set cannot multiply weights of block type '{blocks.block_type}'",
@@ -244,7 +249,10 @@ def _decode(blocks: WeightBlocks) -> Tensor:
         )
     # torch warns of memory that it must not write to, as a mapped file is
     data = blocks.data if blocks.data.flags.writeable else blocks.data.copy()
-    return dequantize(blocks.block_type, torch.from_numpy(data), blocks.columns)
+    tensor = torch.from_numpy(data)
+    if not is_finite(blocks.block_type, tensor):
+        raise not_finite([blocks])
+    return dequantize(blocks.block_type, tensor, blocks.columns)
 
 
 def joined_heads(q: Tensor, k: Tensor) -> Tensor | None:
