@@ -24,12 +24,12 @@ from byte_models import (
     save_tokenizer,
     values_of,
 )
-from engines import request
 from hybrid_twin import FULL, LINEAR, SLIDING, Hybrid
 from octavo import LLM, SamplingParams, StructuredOutputsParams
 from octavo.config.resolve import resolve
 from octavo.engine.build import build_engine
 from octavo.errors import UnsupportedError
+from octavo.testing.engines import request
 from tiny_models import Variant
 
 if TYPE_CHECKING:

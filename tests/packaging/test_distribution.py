@@ -37,6 +37,7 @@ def test_the_installed_entry_points_are_those_of_pyproject():
     for group, table in (
         ("octavo", listed["entry-points"]["octavo"]),
         ("console_scripts", listed["scripts"]),
+        ("pytest11", listed["entry-points"]["pytest11"]),
     ):
         found = {one.name: one.value for one in installed if one.group == group}
         assert found == table, "stale: run `pip install --no-deps -e .` again"

@@ -1,6 +1,7 @@
 """`octavo plugins`: list what is there, show one component, say why something is not there.
 
-Reads declarations only: no component is imported, except its models to show their fields.
+Reads declarations only: no component is imported, except its models to show their fields, and the
+one that `check` is to try.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from octavo.cli import plugins_check
 from octavo.config.auto import AutoContext, table_of_reasons
 from octavo.config.explain import columns
 from octavo.config.flags import add_config_arguments, flags_of
@@ -30,6 +32,7 @@ ACTIONS = {
     "list": "every component, and the state of every plugin",
     "info": "one component: who provides it, its target, its options and parameters",
     "why": "why a component or a plugin is there or not, and how `auto` chooses",
+    "check": "whether a component keeps the promises of its kind: KIND:NAME, or FILE.py:Class",
 }
 
 
@@ -41,17 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, metavar=f"{{{','.join(ACTIONS)}}}")
     parser.add_argument("name", nargs="?", help="KIND, NAME or KIND:NAME")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    plugins_check.add_arguments(parser)
     add_config_arguments(parser, sections=("plugins",), models=None)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action. Exit code 1 when two plugins conflict or nothing has the name."""
+    """Do the action. Exit code 1 when two plugins conflict, or a promise is broken."""
     catalogue = catalogue_for(file=vars(args).get("config.config"), flags=flags_of(args))
     if args.action == "list":
         return _list(catalogue, args.name, as_json=args.json)
     if args.name is None:
         headline = f"octavo plugins {args.action}: of what?"
         raise ConfigError(headline, "give KIND, NAME or KIND:NAME; `octavo plugins list` has them")
+    if args.action == "check":
+        return plugins_check.run(catalogue, args)
     if args.action == "info":
         return _info(catalogue, args.name, as_json=args.json)
     return _why(catalogue, args)

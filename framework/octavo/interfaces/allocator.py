@@ -99,7 +99,15 @@ class Allocator(ABC):
     A8  a hit leaves at least one token to compute.
     A9  with several groups a hit is the longest prefix that every group can go on from: each has
         all blocks within its reach.
-    Block 0 is the null block and is never handed out.
+    A10  `can_allocate` says what `allocate` would do; asking, and `match`, change no block.
+    A11  block 0, the null block, is never handed out.
+    A12  a request of `capacity_tokens` tokens runs through an empty cache, step by step.
+    A13  `trim` gives back what no later position can read, and nothing within reach.
+    A14  a request's blocks hold what it wrote, whoever else comes, goes or shares.
+
+    An allocator that shares says so: it offers `prefix-caching`, and one that does not never hits.
+    One that serves models with several groups offers `cache-groups`; others refuse such models
+    with UnsupportedError.
     """
 
     def __init__(self, options: Any, context: AllocatorContext) -> None:

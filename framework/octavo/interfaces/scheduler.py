@@ -99,6 +99,10 @@ class SchedulerPolicy:
     S6  tokens do not depend on chunking, preemption or batching.
     S7  same trace, same schedule: no component reads a clock; `view.now_s` is the time.
     S8  depth 0 and depth 1 give the same tokens.
+    S9  no method raises; `victim` is an index of `running`, `chunk` from 1 to what it was given,
+        and keys of `order` can be compared.
+    S10  where `is_order_static`, the key of a request stays as it is while the request waits.
+    S11  what a policy is shown it does not change.
     """
 
     #: True when `order` never changes for a request while it waits (keys are then kept sorted).

@@ -22,6 +22,7 @@ class Plugin(OctavoSpecs):
             name="paged",
             target="octavo_plugins.allocators.paged:PagedAllocator",
             summary="blocks on demand, shared between equal prefixes",
+            offers=frozenset({"prefix-caching", "cache-groups"}),
         )
         yield Component(
             name="contiguous",

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engines import EngineSetup, check_invariants, make_engine, request
 from octavo.errors import RequestError
 from octavo.interfaces.allocator import AllocatorContext, BlockTable
 from octavo.interfaces.cache_demand import CacheDemand
 from octavo.interfaces.executor import CacheGroup
+from octavo.testing.engines import EngineSetup, check_invariants, make_engine, request
+from octavo.testing.stub_executor import expected_output
 from octavo_plugins.allocators.paged import PagedAllocator
 from octavo_plugins.evictions.lru import Lru
-from stub_executor import expected_output
 
 FULL, STATE = CacheGroup(), CacheGroup(1)
 

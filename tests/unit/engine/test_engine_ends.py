@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engines import EngineSetup, make_engine, request, run_all
 from octavo.engine.engine import STALL_S
 from octavo.errors import EngineDeadError, QueueFullError, RequestError, RequestFailedError
 from octavo.interfaces.scheduler import RequestView, SchedulerPolicy, SchedulerView
-from stub_executor import expected_output
+from octavo.testing.engines import EngineSetup, make_engine, request, run_all
+from octavo.testing.stub_executor import expected_output
 
 PROMPT = [5, 6, 7]
 

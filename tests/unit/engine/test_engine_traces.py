@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import (
+from octavo.interfaces.executor import CacheGroup
+from octavo.testing.engines import (
     EngineSetup,
     Outcome,
     StubProposer,
@@ -18,11 +20,10 @@ from engines import (
     request,
     run_all,
 )
-from octavo.interfaces.executor import CacheGroup
+from octavo.testing.stub_executor import expected_output
 from octavo_plugins.allocators.contiguous import ContiguousAllocator
 from octavo_plugins.schedulers.fcfs import Fcfs
 from octavo_plugins.schedulers.priority import Priority
-from stub_executor import expected_output
 
 if TYPE_CHECKING:
     from octavo.interfaces.proposer import DraftView
@@ -49,7 +50,9 @@ SETUPS = {
     "window-only": EngineSetup(groups=(CacheGroup(5),), num_blocks=16),
     "groups-drafts": EngineSetup(groups=GROUPS[:2], num_blocks=44, proposer=StubProposer()),
     "priority": EngineSetup(policy=Priority(), num_blocks=14),
-    "contiguous": EngineSetup(allocator_class=ContiguousAllocator, num_blocks=97, max_model_len=96),
+    "contiguous": EngineSetup(
+        allocator=partial(ContiguousAllocator, None), num_blocks=97, max_model_len=96
+    ),
 }
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from engines import Outcome, check_invariants, request
 from octavo import LLM, SamplingParams
 from octavo.bench.simulation import Arrival, simulate
 from octavo.config.resolve import resolve
@@ -16,6 +15,7 @@ from octavo.errors import ConfigError
 from octavo.execution.cost_table import CostTable
 from octavo.interfaces.executor import StepCosts
 from octavo.interfaces.proposer import EngineProposer
+from octavo.testing.engines import Outcome, check_invariants, request
 from octavo_plugins.executors.simulated import SimulatedExecutor, SimulatedOptions
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Engines on the stub executor, and a driver that checks the invariants after every step."""
+"""Engines on the stub executor, and a driver that checks what must hold after every step.
+
+Knows the engine and its parts. Does not know which of them is under test.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,27 @@ from octavo.interfaces.executor import CacheGroup
 from octavo.interfaces.proposer import EngineProposer
 from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.sampling_params import SamplingParams
-from octavo_plugins.allocators.paged import PagedAllocator
-from octavo_plugins.evictions.lru import Lru
-from stub_executor import VOCAB, StubExecutor, next_token
+from octavo.testing.invariants import PromiseBroken
+from octavo.testing.stub_executor import VOCAB, StubExecutor, next_token, require, stub_facts
+from octavo.testing.subjects import stock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from octavo.engine.messages import EngineOutput
+    from octavo.engine.plan import StepPlan
     from octavo.engine.request import Request
     from octavo.interfaces.allocator import Allocator
+    from octavo.interfaces.eviction import Eviction
     from octavo.interfaces.proposer import DraftView
 
 
 @dataclass
 class EngineSetup:
-    """What a test may vary. `num_blocks` counts the null block."""
+    """What a test may vary. `num_blocks` counts the null block.
+
+    Where no allocator or eviction is given, the stock ones serve.
+    """
 
     num_blocks: int = 64
     block_size: int = 4
@@ -45,8 +55,9 @@ class EngineSetup:
     proposer: EngineProposer | None = None
     max_executor_drafts: int = 0
     policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
-    allocator_class: type[Allocator] = PagedAllocator
-    allocator_options: dict[str, Any] = field(default_factory=dict)
+    allocator: Callable[[AllocatorContext], Allocator] | None = None
+    eviction: Callable[[], Eviction] | None = None
+    core: type[SchedulingCore] = SchedulingCore
 
 
 class Clock:
@@ -56,6 +67,7 @@ class Clock:
         self.now_s = 0.0
 
     def __call__(self) -> float:
+        """Return the time, a second later than the last one."""
         self.now_s += 1.0
         return self.now_s
 
@@ -63,24 +75,27 @@ class Clock:
 def make_engine(setup: EngineSetup | None = None) -> Engine:
     """Return an engine without a model; `engine.executor` is a StubExecutor."""
     setup = setup or EngineSetup()
-    executor = StubExecutor(
+    facts = stub_facts(
         setup.num_blocks,
-        setup.block_size,
         max_model_len=setup.max_model_len,
-        is_late=setup.is_late,
         groups=setup.groups,
         max_drafts=setup.max_executor_drafts,
     )
+    executor = StubExecutor(facts, setup.block_size, is_late=setup.is_late)
     context = AllocatorContext(
         num_blocks=setup.num_blocks,
         block_size=setup.block_size,
         max_model_len=setup.max_model_len,
         enable_prefix_caching=setup.enable_prefix_caching,
-        eviction=Lru(),
+        eviction=setup.eviction() if setup.eviction else stock("eviction", "lru"),
         groups=setup.groups,
         max_tokens_ahead=(setup.depth + 1) * setup.max_num_batched_tokens,
     )
-    allocator = setup.allocator_class(None, context, **setup.allocator_options)
+    allocator: Allocator = (
+        setup.allocator(context)
+        if setup.allocator
+        else stock("allocator", "paged", context=context)
+    )
     limits = Limits(
         setup.max_num_seqs,
         setup.max_num_batched_tokens,
@@ -91,11 +106,11 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
         executor.facts.max_logit_rows,
     )
     speculator = Speculator(executor.facts, setup.proposer)
-    core = SchedulingCore(setup.policy, allocator, limits, executor.facts.costs, speculator)
+    core = setup.core(setup.policy, allocator, limits, executor.facts.costs, speculator)
     info = EngineInfo(
         VOCAB, setup.max_model_len, allocator.capacity_tokens, 20, setup.max_num_queued_reqs
     )
-    return Engine(core, executor, info, depth=setup.depth, clock=Clock())
+    return Engine(core, executor, info, depth=setup.depth, clock=Clock(), sleep=lambda _: None)
 
 
 def request(
@@ -125,41 +140,76 @@ class Outcome:
 
     def take(self, output: EngineOutput) -> None:
         """Add one output; nothing may come after the last."""
-        assert self.finish_reason is None, "an output after the end"
+        require(self.finish_reason is None, f"{output.request_id}: an output after its end")
         self.token_ids += output.token_ids
         self.finish_reason = output.finish_reason
         self.outputs.append(output)
 
 
+def plans_of(engine: Engine) -> list[StepPlan]:
+    """Return the plans that an executor kept which keeps them, as the stub does."""
+    plans: list[StepPlan] = getattr(engine.executor, "plans", [])
+    return plans
+
+
 def check_invariants(engine: Engine) -> None:
-    """A1, A3 (through the counts) and S1, on the last step."""
+    """Raise PromiseBroken for the first thing that is wrong after a step."""
+    for problem in (*problems_of_blocks(engine), *problems_of_budgets(engine)):
+        raise PromiseBroken(problem)
+
+
+def problems_of_budgets(engine: Engine) -> Iterator[str]:
+    """Yield where the last step exceeds a budget (S1)."""
+    limits, plans = engine.core.limits, plans_of(engine)
+    if len(engine.core.running) > limits.max_num_seqs:
+        yield f"{len(engine.core.running)} requests run, of {limits.max_num_seqs} at most"
+    if not plans:
+        return
+    plan = plans[-1]
+    if plan.num_tokens > limits.max_num_batched_tokens:
+        yield f"a step of {plan.num_tokens} tokens, of {limits.max_num_batched_tokens} at most"
+    if len(plan.advances) > limits.max_num_seqs:
+        yield f"a step of {len(plan.advances)} sequences, of {limits.max_num_seqs} at most"
+    num_rows = sum(1 + len(one.drafts) for one in plan.advances if one.is_sampling)
+    if num_rows > limits.max_logit_rows:
+        yield f"a step with {num_rows} rows of logits, of {limits.max_logit_rows} at most"
+    if limits.max_step_ms is not None:
+        # a step that holds one token a sequence, and one block of prefill, is always allowed
+        spare = plan.num_tokens - len(plan.advances) >= limits.block_size
+        pairs = sum(one.num_tokens * one.start for one in plan.advances)
+        took_ms = engine.core.costs.predict_ms(plan.num_tokens, pairs)
+        if spare and took_ms > limits.max_step_ms + 1e-3:
+            yield f"a step of {took_ms:.2f} ms, of {limits.max_step_ms} at most"
+
+
+def problems_of_blocks(engine: Engine) -> Iterator[str]:
+    """Yield where blocks are lost, held without an owner, or held out of reach (A1, A3)."""
     core = engine.core
     counts = core.allocator.counts()
-    assert counts.free + counts.used + counts.cached == counts.total
+    if counts.free + counts.used + counts.cached != counts.total:
+        yield f"the counts do not add up: {counts}"
     owned = {block for r in core.running for ids in r.table.groups for block in ids} - {0}
-    assert counts.used == len(owned), "blocks are used that nobody owns"
-    assert all(not r.table.block_ids for r in core.waiting)
-    assert len(core.running) <= core.limits.max_num_seqs
-    plans = engine.executor.plans
-    if plans:
-        assert plans[-1].num_tokens <= core.limits.max_num_batched_tokens
-        assert len(plans[-1].advances) <= core.limits.max_num_seqs
-        num_rows = sum(1 + len(a.drafts) for a in plans[-1].advances if a.is_sampling)
-        assert num_rows <= core.limits.max_logit_rows
-    for r in core.running:
-        _check_reach(r, core)
+    if counts.used != len(owned):
+        yield f"{counts.used} blocks are used and {len(owned)} are owned"
+    for waiting in core.waiting:
+        if waiting.table.block_ids:
+            yield f"{waiting.request_id} waits and holds blocks {waiting.table.block_ids}"
+    for running in core.running:
+        yield from _problems_of_reach(running, core)
 
 
-def _check_reach(request: Request, core: SchedulingCore) -> None:
+def _problems_of_reach(request: Request, core: SchedulingCore) -> Iterator[str]:
     """Blocks out of reach of what is to be computed next are given back, all others are held."""
     size = core.limits.block_size
     for ids, group in zip(request.table.groups, core.allocator.context.groups, strict=True):
         if group.reach is not None and request.num_computed:
             committed = request.num_computed // size * size
             first = max(0, committed - group.reach) // size
-            assert not any(ids[:first]), "a block out of reach is still held"
+            if any(ids[:first]):
+                yield f"{request.request_id} holds a block out of reach: {ids}"
             needed = max(0, request.num_computed - group.reach) // size
-            assert all(ids[needed:]), "a block within reach was given back"
+            if not all(ids[needed:]):
+                yield f"{request.request_id} lacks a block within reach: {ids}"
 
 
 class StubProposer(EngineProposer):
@@ -167,9 +217,11 @@ class StubProposer(EngineProposer):
 
     @property
     def max_drafts(self) -> int:
+        """Return 4."""
         return 4
 
     def propose(self, request: DraftView, max_tokens: int) -> list[int]:
+        """Return right guesses, wrong ones, or none, by the length of the text."""
         ids = list(request.token_ids)
         num_known = len(ids)
         seed = int(request.request_id[1:]) if num_known % 3 else 99
@@ -181,7 +233,7 @@ class StubProposer(EngineProposer):
 def run_all(
     engine: Engine, requests: list[EngineRequest], *, max_steps: int = 5000
 ) -> dict[str, Outcome]:
-    """Add all requests and run to the end."""
+    """Add all requests and run to the end. Raises PromiseBroken for what is wrong on the way."""
     outcomes = {r.request_id: Outcome() for r in requests}
     for one in requests:
         engine.add(one)
@@ -191,5 +243,5 @@ def run_all(
         for output in engine.step():
             outcomes[output.request_id].take(output)
         check_invariants(engine)
-    assert not engine.has_work, "the engine did not come to an end"
+    require(not engine.has_work, f"requests are unfinished after {max_steps} steps")
     return outcomes

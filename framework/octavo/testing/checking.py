@@ -1,0 +1,67 @@
+"""Tries all invariants of a component without pytest, and reports what became of each.
+
+Knows invariants. Does not know terminals or JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from octavo.errors import UnsupportedError
+from octavo.testing.every import every_invariant
+from octavo.testing.invariants import PromiseBroken
+from octavo.testing.kits import promises_of
+from octavo.testing.searching import where_raised
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from octavo.testing.invariants import Invariant
+    from octavo.testing.subjects import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one invariant.
+
+    `text` is the counter-example of one that failed, or what the component said when it refused
+    what it declares unsupported.
+    """
+
+    invariant: Invariant
+    state: Literal["passed", "failed", "refused"]
+    took_s: float
+    text: str = ""
+
+
+def invariants_of(subject: Subject) -> list[Invariant]:
+    """Return what a component promises. Raises UnsupportedError for a kind without a kit."""
+    promises = promises_of(subject.kind)
+    return [*every_invariant(promises), *promises]
+
+
+def outcomes(subject: Subject, invariants: Iterable[Invariant]) -> Iterator[Outcome]:
+    """Try these invariants in turn. Raises UnsupportedError when it cannot run on this machine."""
+    reasons = subject.reasons_against()
+    if reasons:
+        raise UnsupportedError(
+            f"{subject.kind} '{subject.name}' cannot run here, so that nothing was tried", *reasons
+        )
+    for invariant in invariants:
+        yield try_one(invariant, subject)
+
+
+def try_one(invariant: Invariant, subject: Subject) -> Outcome:
+    """Try one invariant. Whatever is raised means that it does not hold."""
+    start_s = time.perf_counter()
+    state: Literal["passed", "failed", "refused"] = "failed"
+    try:
+        text = invariant.check(subject) or ""
+        state = "refused" if text else "passed"
+    except PromiseBroken as error:
+        text = str(error)
+    except Exception as error:  # noqa: BLE001 - a component may raise anything; it is reported
+        text = f"it raised {where_raised(error)}"
+    return Outcome(invariant, state, time.perf_counter() - start_s, text)
