@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "attention_unit.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -80,7 +81,7 @@ void attention(const Attention& a, Worker& worker) {
   const Layer layer(a, work, page);
 
   const int64_t in_a_row = work.units_in_a_row(worker.num_threads);
-  const int64_t turns = (work.num_units + in_a_row - 1) / in_a_row;
+  const int64_t turns = divide_up(work.num_units, in_a_row);
   worker.share(turns, [&](int64_t turn) {
     // the last queries of a sequence have the most to do, so that they come first
     const int64_t first = (turns - 1 - turn) * in_a_row;

@@ -8,6 +8,7 @@
 
 #include "attention_work.h"
 #include "kv_cache.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -24,7 +25,7 @@ struct Range {
     return {std::max(first, other.first), std::min(last, other.last)};
   }
   // the vectors that hold these tokens
-  Range vectors() const { return {first / LANES, (last + LANES - 1) / LANES}; }
+  Range vectors() const { return {first / LANES, divide_up(last, LANES)}; }
 };
 
 // One piece, laid out by `PageReader`. Vectors and tokens count from the piece's beginning.

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "sizes.h"
 #include "vectors.h"
 
 namespace octavo {
@@ -64,7 +65,7 @@ struct ScoreRow {
   int64_t first, last;
 
   int64_t begin() const { return first / LANES * LANES; }
-  int64_t end() const { return (last + LANES - 1) / LANES * LANES; }
+  int64_t end() const { return round_up(last, LANES); }
   // Calls work(i) for tokens that are in these vectors though the row does not see them.
   template <class Work>
   void each_unseen(Work&& work) const {

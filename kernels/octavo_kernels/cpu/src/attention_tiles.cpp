@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "attention_weights.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -69,7 +70,7 @@ bool is_on_tiles(const Unit& unit) {
 }
 
 void reduce_on_tiles(const Unit& unit, int64_t piece, const Sums& part) {
-  const WholeTiles shapes;
+  const ShapedTiles tiles(whole_tile);
   const Range vectors = unit.seen_by({0, unit.rows}, piece).vectors();
   int8_t* values = reinterpret_cast<int8_t*>(unit.desk.unpacked);
   fetch_keys(unit, vectors);

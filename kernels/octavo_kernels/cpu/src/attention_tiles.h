@@ -6,7 +6,7 @@
 #pragma once
 
 #include "attention_codes.h"
-#include "linear_tiles.h"
+#include "tiles.h"
 
 #if defined(OCTAVO_HAS_TILES)
 
@@ -15,42 +15,15 @@ namespace octavo {
 // Bytes of a row of a tile: so many dimensions of queries, and so many tokens of weights.
 constexpr int64_t TILE_BYTES = 64;
 
-// Shapes all tile registers of this thread as 16 rows of 64 bytes; gives them back.
-class WholeTiles {
- public:
-  WholeTiles() {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } shapes;
-    for (int i = 0; i < 8; i++) {
-      shapes.rows[i] = STACK_ROWS;
-      shapes.row_bytes[i] = TILE_BYTES;
-    }
-    asm volatile("ldtilecfg %0" ::"m"(shapes));
-  }
-  ~WholeTiles() { asm volatile("tilerelease"); }
-  WholeTiles(const WholeTiles&) = delete;
-  WholeTiles& operator=(const WholeTiles&) = delete;
-};
-
-// sums += left * right: signed queries and unsigned keys; unsigned weights and signed values
-template <int sums, int left, int right>
-inline void multiply_queries() {
-  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(left), "i"(right));
-}
-template <int sums, int left, int right>
-inline void multiply_weights() {
-  asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(left), "i"(right));
-}
+// The shape of all tiles.
+inline TileShape whole_tile(int) { return {STACK_ROWS, TILE_BYTES}; }
 
 // Adds the products of 64 dimensions and tile `v` of keys to tile `v` of sums; tile 4 holds the
 // queries.
 template <int v>
 inline void add_keys(const CodedKeys& keys, int64_t first, int64_t row) {
   load_tile<5 + v % 3>(keys.vectors[first + v] + row, keys.row_bytes);
-  multiply_queries<v, 4, 5 + v % 3>();
+  multiply_signed_unsigned<v, 4, 5 + v % 3>();
 }
 
 template <int... v>
@@ -174,10 +147,10 @@ inline void weigh_on_tiles(const int8_t* values, int64_t dims, const SplitWeight
       load_tile<5>(weights.low + token, PIECE);
       load_tile<6>(p, 4 * dims);
       load_tile<7>(p + 4 * LANES, 4 * dims);
-      multiply_weights<0, 4, 6>();
-      multiply_weights<1, 5, 6>();
-      multiply_weights<2, 4, 7>();
-      multiply_weights<3, 5, 7>();
+      multiply_unsigned_signed<0, 4, 6>();
+      multiply_unsigned_signed<1, 5, 6>();
+      multiply_unsigned_signed<2, 4, 7>();
+      multiply_unsigned_signed<3, 5, 7>();
     }
     store_tile<0>(sums[0], 4 * LANES);
     store_tile<1>(sums[1], 4 * LANES);

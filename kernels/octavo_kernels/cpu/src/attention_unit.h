@@ -14,6 +14,7 @@
 #include "attention_sizes.h"
 #include "attention_work.h"
 #include "hadamard.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -92,7 +93,7 @@ class Unit {
       : layer(layer),
         desk(desk),
         rows(layer.work.rows(tile)),
-        groups((rows + GROUP_ROWS - 1) / GROUP_ROWS),
+        groups(divide_up(rows, GROUP_ROWS)),
         dims(layer.page.dims),
         group_rows_(rows / groups),
         larger_groups_(rows % groups),

@@ -12,6 +12,7 @@
 
 #include "attention_sizes.h"
 #include "operations.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -54,7 +55,7 @@ struct AttentionWork {
     work.part_floats = part_floats;
     for (int64_t i = 0; i < *a.sequences; i++) {
       const int64_t queries = queries_of(a, i);
-      work.num_tiles += (queries + work.tile_queries - 1) / work.tile_queries;
+      work.num_tiles += divide_up(queries, work.tile_queries);
       work.max_rows = std::max(work.max_rows, std::min(queries, work.tile_queries) * ratio);
     }
     return work;

@@ -8,6 +8,7 @@
 #include "hadamard.h"
 #include "operations.h"
 #include "rounding.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -126,7 +127,7 @@ void write_kv(const WriteKv& a, Worker& worker) {
     return Place{a.pages + (block * a.kv_heads + head) * page_bytes,
                  a.slots[token] % a.block_size, shape};
   };
-  worker.share((tokens + per_piece - 1) / per_piece, [&](int64_t piece) {
+  worker.share(divide_up(tokens, per_piece), [&](int64_t piece) {
     float* memory = worker.scratch().get<float>(3 * shape.dims);
     const Desk desk{memory, memory + shape.dims, memory + 2 * shape.dims};
     const int64_t last = std::min(tokens, (piece + 1) * per_piece);

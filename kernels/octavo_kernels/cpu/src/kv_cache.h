@@ -18,14 +18,13 @@
 
 #include <cstdint>
 
+#include "sizes.h"
 #include "vectors.h"
 
 namespace octavo {
 
 // The numbers that Python uses, `octavo_kernels.cpu.attention`.
 enum class CacheFormat : int64_t { FLOAT32 = 0, FLOAT16 = 1, INT8 = 2, INT4 = 3 };
-
-inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 struct PageShape {
   CacheFormat format;

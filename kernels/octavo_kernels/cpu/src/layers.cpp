@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "operations.h"
+#include "sizes.h"
 #include "vectors.h"
 
 namespace octavo {
@@ -22,8 +23,6 @@ constexpr int64_t PIECES_PER_THREAD = 8;
 constexpr int64_t EXPONENTIAL_COST = 4;
 // Rows wider than this are cut by columns too, where columns do not need one another.
 constexpr int64_t MOST_COLUMNS = 1024;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Calls work(unit) for units in [0, units), each of the same cost.
 template <class Work>

@@ -9,6 +9,7 @@
 #include "linear_exact.h"
 #include "linear_tiles.h"
 #include "lora.h"
+#include "sizes.h"
 
 extern "C" int64_t octavo_panel_bytes(int64_t format, int64_t columns);
 
@@ -51,8 +52,6 @@ constexpr FormatEntry FORMATS[] = {
     coded<Q4_0>(), coded<Q4_1>(), coded<Q5_0>(), coded<Q5_1>(),   coded<Q8_0>(), coded<Q4_K>(),
     coded<Q5_K>(), coded<Q6_K>(), coded<IQ4_NL>(), floats<F32>(), floats<F16>(), floats<BF16>(),
 };
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A low-rank change of outputs that begin at `first_output` of what it changes.
 struct Change {
@@ -146,7 +145,8 @@ void multiply_fast(const Linear& a, Worker& worker, int64_t rows, int64_t groups
   if (rows > TILE && has_tiles()) {
     multiply(a, worker, stacks, rows, groups, change, [&] {
       ExpandedGroup* room = worker.scratch().get<ExpandedGroup>(groups);
-      return [&, room, shapes = TileShapes(format.on_tiles.parts)](auto... arguments) {
+      const auto shapes = shapes_of_parts(format.on_tiles.parts);
+      return [&, room, tiles = ShapedTiles(shapes)](auto... arguments) {
         format.on_tiles.multiply(arguments..., room);
       };
     });

@@ -6,12 +6,9 @@
 #pragma once
 
 #include "linear.h"
+#include "tiles.h"
 
-#if defined(__AMX_INT8__) && defined(__linux__) && defined(__x86_64__)
-#define OCTAVO_HAS_TILES 1
-
-#include <sys/syscall.h>
-#include <unistd.h>
+#if defined(OCTAVO_HAS_TILES)
 
 #include <utility>
 
@@ -47,55 +44,15 @@ struct ExpandedGroup {
 // Tile registers, two of each: products, activations of a stack, and weights of a group.
 enum : int { PRODUCTS = 0, ACTIVATIONS = 2, WEIGHTS = 4 };
 
-// The intrinsics of some compilers do not say that they read memory.
-template <int number>
-inline void load_tile(const void* first, int64_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(first), "r"(stride), "i"(number) : "memory");
+// The shapes of these, for groups in `parts` parts.
+inline auto shapes_of_parts(int parts) {
+  return [parts](int number) -> TileShape {
+    if (number < ACTIVATIONS) return {STACK, 4 * LANES};
+    if (number < WEIGHTS) return {STACK, GROUP / parts};
+    if (number < WEIGHTS + 2) return {VECTORS / parts, 4 * LANES};
+    return {0, 0};
+  };
 }
-template <int number>
-inline void store_tile(void* first, int64_t stride) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(first), "r"(stride), "i"(number) : "memory");
-}
-template <int number>
-inline void clear_tile() {
-  asm volatile("tilezero %%tmm%c0" ::"i"(number));
-}
-// products += activations * weights, of signed bytes
-template <int products, int activations, int weights>
-inline void multiply_tiles() {
-  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(products), "i"(activations),
-               "i"(weights));
-}
-
-// Whether the system lets this process use tiles: it has to be asked once.
-inline bool has_tiles() {
-  constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-  static const bool is_allowed = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-  return is_allowed;
-}
-
-// Shapes the tile registers of this thread, for groups in `parts` parts; gives them back.
-class TileShapes {
- public:
-  explicit TileShapes(int parts) {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } shapes;
-    for (int i = 0; i < 2; i++) {
-      shapes.rows[PRODUCTS + i] = shapes.rows[ACTIVATIONS + i] = STACK;
-      shapes.row_bytes[PRODUCTS + i] = 4 * LANES;
-      shapes.row_bytes[ACTIVATIONS + i] = uint16_t(GROUP / parts);
-      shapes.rows[WEIGHTS + i] = uint8_t(VECTORS / parts);
-      shapes.row_bytes[WEIGHTS + i] = 4 * LANES;
-    }
-    asm volatile("ldtilecfg %0" ::"m"(shapes));
-  }
-  ~TileShapes() { asm volatile("tilerelease"); }
-  TileShapes(const TileShapes&) = delete;
-  TileShapes& operator=(const TileShapes&) = delete;
-};
 
 template <class Format>
 void expand_panel(ExpandedGroup* out, const uint8_t* panel, int64_t groups) {
@@ -137,7 +94,7 @@ inline void multiply_part(const ExpandedGroup& weights, const ActivationGroup& s
   load_tile<WEIGHTS + turn>(weights.codes[part * VECTORS / PARTS<Format>], 4 * LANES);
   load_tile<ACTIVATIONS + turn>(stack.codes[0] + part * GROUP / PARTS<Format>, GROUP);
   clear_tile<PRODUCTS + turn>();
-  multiply_tiles<PRODUCTS + turn, ACTIVATIONS + turn, WEIGHTS + turn>();
+  multiply_signed_signed<PRODUCTS + turn, ACTIVATIONS + turn, WEIGHTS + turn>();
 }
 
 // A stack of activations times an expanded panel. While the products of one part are added, the
@@ -174,7 +131,7 @@ void multiply_stack(const ExpandedGroup* weights, const ActivationGroup* stack, 
   write_panel<STACK>(out, output);
 }
 
-// As `multiply_panel`, within TileShapes; `room` holds a panel.
+// As `multiply_panel`, on tiles of `shapes_of_parts`; `room` holds a panel.
 template <class Format>
 void multiply_panel_on_tiles(const uint8_t* panel, const ActivationGroup* stack, int64_t groups,
                              PanelOutput output, ExpandedGroup* room) {

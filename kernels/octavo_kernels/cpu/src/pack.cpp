@@ -8,6 +8,7 @@
 
 #include "linear_exact.h"
 #include "parallel.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -213,7 +214,7 @@ bool is_finite(Element value, bool is_bfloat16) {
 
 template <class Element, bool is_bfloat16>
 bool pack_floats(const Source& source, int64_t panel, uint8_t* out) {
-  const int64_t groups = (source.columns + GROUP - 1) / GROUP;
+  const int64_t groups = divide_up(source.columns, GROUP);
   Element* elements = reinterpret_cast<Element*>(out);
   std::memset(out, 0, groups * GROUP * LANES * sizeof(Element));
   bool is_all_finite = true;
@@ -253,7 +254,7 @@ extern "C" int64_t octavo_pack(int64_t format, const uint8_t* data, int64_t row_
                                int64_t num_threads) {
   const Source source{data, row_bytes, rows, columns};
   std::atomic<bool> is_finite{true};
-  const int64_t panels = (rows + LANES - 1) / LANES;
+  const int64_t panels = divide_up(rows, LANES);
   std::atomic<int64_t> next{0};
   on_team(num_threads, [&] {
     for (int64_t panel = next++; panel < panels; panel = next++)

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sizes.h"
+
 namespace octavo {
 
 namespace {
@@ -89,15 +91,16 @@ RowRun find_run(const Call* calls, int64_t count, int64_t num_threads) {
 }
 
 void make_run(const Call* calls, const RowRun& run, Worker& worker) {
-  worker.share((run.rows + run.block_rows - 1) / run.block_rows, [&](int64_t block) {
+  // what the largest block needs; the last may be smaller
+  int64_t shared_bytes = 0;
+  for (int64_t i = 0; i < run.length; i++) {
+    const RowWise& operation = OPERATIONS[calls[i].operation].row_wise;
+    shared_bytes =
+        std::max(shared_bytes, operation.shared_bytes(calls[i].arguments, run.block_rows));
+  }
+  worker.share(divide_up(run.rows, run.block_rows), [&](int64_t block) {
     const int64_t row = block * run.block_rows;
     const int64_t count = std::min(run.block_rows, run.rows - row);
-    int64_t shared_bytes = 0;
-    for (int64_t i = 0; i < run.length; i++) {
-      const NamedOperation& operation = OPERATIONS[calls[i].operation];
-      shared_bytes = std::max(shared_bytes,
-                              operation.row_wise.shared_bytes(calls[i].arguments, count));
-    }
     Worker alone(worker.own_shared().get<char>(shared_bytes));
     for (int64_t i = 0; i < run.length; i++) {
       const NamedOperation& operation = OPERATIONS[calls[i].operation];

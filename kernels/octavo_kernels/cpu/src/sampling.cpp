@@ -5,6 +5,7 @@
 // not know how rows are edited, cut or drawn from.
 #include "sampling_edits.h"
 #include "sampling_rows.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -13,7 +14,7 @@ namespace {
 class Sampling {
  public:
   Sampling(const Sample& a, Worker& worker)
-      : a_(a), worker_(worker), blocks_((a.width + BLOCK_IDS - 1) / BLOCK_IDS) {}
+      : a_(a), worker_(worker), blocks_(divide_up(a.width, BLOCK_IDS)) {}
 
   void run() {
     const int64_t rows = *a_.rows, parts = parts_of(rows, blocks_, worker_.num_threads);
@@ -159,7 +160,7 @@ using namespace octavo;
 
 // Shared memory that `sample` and `logprobs` need for so many rows.
 extern "C" int64_t octavo_sampling_bytes(int64_t rows, int64_t width) {
-  const int64_t blocks = (width + BLOCK_IDS - 1) / BLOCK_IDS;
+  const int64_t blocks = divide_up(width, BLOCK_IDS);
   return rows * RowMemory::floats(blocks) * int64_t(sizeof(float));
 }
 

@@ -4,6 +4,7 @@
 // are weighed or selected.
 #include "operations.h"
 #include "sampling_rows.h"
+#include "sizes.h"
 
 namespace octavo {
 
@@ -12,7 +13,7 @@ namespace {
 class Scoring {
  public:
   Scoring(const Logprobs& a, Worker& worker)
-      : a_(a), worker_(worker), blocks_((a.width + BLOCK_IDS - 1) / BLOCK_IDS) {}
+      : a_(a), worker_(worker), blocks_(divide_up(a.width, BLOCK_IDS)) {}
 
   void run() {
     const int64_t entries = *a_.entries, parts = parts_of(entries, blocks_, worker_.num_threads);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 
+#include "sizes.h"
 #include "vectors.h"
 
 namespace octavo {
@@ -25,7 +26,7 @@ constexpr float INFINITE = std::numeric_limits<float>::infinity();
 class Blocks {
  public:
   Blocks(const float* numbers, int64_t count)
-      : count((count + BLOCK_IDS - 1) / BLOCK_IDS), numbers_(numbers), whole_(count / BLOCK_IDS) {
+      : count(divide_up(count, BLOCK_IDS)), numbers_(numbers), whole_(count / BLOCK_IDS) {
     const int64_t left = count % BLOCK_IDS;
     if (left == 0) return;
     std::fill(tail_, tail_ + BLOCK_IDS, -INFINITE);

@@ -7,6 +7,7 @@
 
 #include "sampling_descent.h"
 #include "sampling_selection.h"
+#include "sizes.h"
 #include "team.h"
 
 namespace octavo {
@@ -18,7 +19,7 @@ constexpr int64_t PART_BLOCKS = 16;
 inline int64_t parts_of(int64_t rows, int64_t blocks, int num_threads) {
   const int64_t pieces = 4 * num_threads;
   if (num_threads == 1 || rows >= pieces) return 1;
-  return std::max<int64_t>(1, std::min((pieces + rows - 1) / rows, blocks / PART_BLOCKS));
+  return std::max<int64_t>(1, std::min(divide_up(pieces, rows), blocks / PART_BLOCKS));
 }
 
 // What a row leaves in the memory of the run: the largest of each group, each block's weight.
