@@ -34,7 +34,7 @@ class Sites:
 
     def _entry_points(self, *, group: str) -> list[importlib.metadata.EntryPoint]:
         every = importlib.metadata.entry_points(group=group)
-        return [one for one in every if one.dist and one.dist.name in self._names]
+        return [one for one in every if discovery._name_and_version(one.dist)[0] in self._names]
 
 
 def sites_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sites]:

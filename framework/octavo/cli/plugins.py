@@ -17,6 +17,7 @@ from octavo.config.resolve import catalogue_for, resolve
 from octavo.config.schema import EngineConfig, ModelConfig
 from octavo.errors import ConfigError, PluginError, UnknownComponentError, did_you_mean
 from octavo.plugin.build import load_options, load_params
+from octavo.plugin.inspection import problems_of
 from octavo.plugin.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -74,21 +75,23 @@ def _list(catalogue: Catalogue, kind: str | None, *, as_json: bool) -> int:
     if as_json:
         data = {
             "plugins": [_plugin_data(record) for record in catalogue.plugins],
-            "components": [_component_data(entry) for entry in entries],
+            "components": [
+                {**_component_data(entry), "problems": problems_of(entry)} for entry in entries
+            ],
             "conflicts": [str(conflict) for conflict in conflicts],
         }
         print(json.dumps(data, indent=2))
     else:
         rows = [("KIND", "NAME", "PROVIDER", "SUMMARY")]
         rows += [(one.kind, one.name, one.provider, one.component.summary) for one in entries]
-        print("\n".join([*columns(rows), "", *_plugin_lines(catalogue)]))
+        print("\n".join([*columns(rows), "", *_plugin_lines(catalogue, entries)]))
         for conflict in conflicts:
             print(f"\n{conflict}")
     return 1 if conflicts else 0
 
 
-def _plugin_lines(catalogue: Catalogue) -> Iterator[str]:
-    """Yield a line for each distribution that is whole, and one for each plugin that is not."""
+def _plugin_lines(catalogue: Catalogue, entries: list[Entry]) -> Iterator[str]:
+    """Yield a line for each distribution that is whole, and one for each thing that is not."""
     active: dict[str, int] = {}
     for record in catalogue.plugins:
         if record.state == "active":
@@ -99,6 +102,11 @@ def _plugin_lines(catalogue: Catalogue) -> Iterator[str]:
     for record in catalogue.plugins:
         if record.state != "active":
             yield f"  {record.state:8}  {record.provider} ({record.name}): {record.reason}"
+        for text in record.deprecations:
+            yield f"  ageing    {record.provider} ({record.name}): {text}"
+    for entry in entries:
+        for problem in problems_of(entry):
+            yield f"  broken    {entry.provider}: {entry.kind} '{entry.name}': {problem}"
 
 
 def _info(catalogue: Catalogue, name: str, *, as_json: bool) -> int:
@@ -199,6 +207,9 @@ def _find(catalogue: Catalogue, name: str) -> list[Entry]:
     if kind:
         return [catalogue.get(kind, rest, "octavo plugins")]
     found = [table[rest] for table in catalogue.entries.values() if rest in table]
+    for (_, conflicting), conflict in catalogue.conflicts.items():
+        if conflicting == rest:
+            raise conflict
     if found:
         return found
     names = {one for table in catalogue.entries.values() for one in table}
@@ -211,7 +222,8 @@ def _find(catalogue: Catalogue, name: str) -> list[Entry]:
 
 def _plugin_data(record: PluginRecord) -> dict[str, Any]:
     keys = ("name", "distribution", "version", "value", "origin", "state", "reason")
-    return {key: getattr(record, key) for key in keys}
+    facts = {key: getattr(record, key) for key in keys}
+    return {**facts, "deprecations": list(record.deprecations)}
 
 
 def _component_data(entry: Entry) -> dict[str, Any]:

@@ -60,8 +60,10 @@ def table_of_reasons(catalogue: Catalogue, kind: str, context: AutoContext) -> d
 def choose(catalogue: Catalogue, kind: str, context: AutoContext, where: str) -> tuple[Entry, str]:
     """Return the first candidate without a reason, and why it was taken.
 
-    Raises NoCandidateError with the whole table when each has one.
+    Raises NoCandidateError with the whole table when each has one, ComponentConflictError when
+    two provide one of the candidates.
     """
+    catalogue.require_whole(kind)  # else what is installed beside would decide without a word
     table = table_of_reasons(catalogue, kind, context)
     refused: list[str] = []
     for name, reasons in table.items():

@@ -210,7 +210,9 @@ def _choose_one(
 def _choose_set(catalogue: Catalogue, kind: Kind, layer: Layer) -> tuple[ResolvedComponent, ...]:
     use, where = _use(kind, layer)
     entries: tuple[Entry, ...] = catalogue.all(kind.name)
-    if use != "all":
+    if use == "all":
+        catalogue.require_whole(kind.name)
+    else:
         names = use.split(",") if isinstance(use, str) else use
         if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
             headline = f"invalid value {use!r:.80} ({where})"

@@ -88,9 +88,11 @@ def load_options(entry: Buildable) -> type[BaseModel]:
         return NoOptions
     model = entry.options_cls or _import(entry, str(entry.options_target), "options")
     headline = f"{entry.kind} '{entry.name}' ({entry.provider}) has invalid options"
-    if not issubclass(model, BaseModel):
-        raise InvalidComponentError(headline, f"{model.__qualname__} is not a pydantic model")
-    _require_strict(model, headline, "class Options(octavo.plugin.options.ComponentOptions)")
+    how = "class Options(octavo.plugin.options.ComponentOptions)"
+    if not isinstance(model, type) or not issubclass(model, BaseModel):
+        name = getattr(model, "__qualname__", model)
+        raise InvalidComponentError(headline, f"{name} is not a pydantic model", f"write: {how}")
+    _require_strict(model, headline, how)
     return model
 
 

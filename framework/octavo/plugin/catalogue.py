@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import (
     ComponentConflictError,
+    InvalidComponentError,
     PluginBrokenError,
     UnknownComponentError,
     did_you_mean,
@@ -23,6 +24,7 @@ from octavo.plugin.discovery import STOCK, DiscoverySettings, PluginRecord, disc
 from octavo.plugin.files import portable
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.manager import HookManager
+from octavo.plugin.versions import api_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -102,17 +104,19 @@ class Catalogue:
     """pluggy's manager with the active plugins, in order."""
 
     def check(self) -> None:
-        """Raise the first conflict, or the error of a plugin that was asked for by file.
+        """Raise the error of a plugin that was asked for by file.
 
-        With strict plugins, any broken plugin is raised. A catalogue without the stock plugins
-        is an error as well: then octavo runs from a folder without being installed.
+        With strict plugins any conflict and any broken plugin is raised; otherwise they are only
+        to whoever asks for what they concern. A catalogue without the stock plugins is an error
+        as well: then octavo runs from a folder without being installed.
         """
         if not any(record.distribution == STOCK for record in self.plugins):
             headline = "octavo's own components are not found"
             fact = "octavo is not installed in this environment: pip install octavo"
             raise PluginBrokenError(headline, fact, "in a checkout: pip install -e .")
-        for conflict in self.conflicts.values():
-            raise conflict
+        if self.strict:
+            for conflict in self.conflicts.values():
+                raise conflict
         for record in self.broken:
             if self.strict or record.origin == "file":
                 headline = f"cannot load plugin {record.provider}"
@@ -141,6 +145,12 @@ class Catalogue:
             raise self.conflicts[kind, name]
         raise self._unknown(kind, name, where)
 
+    def require_whole(self, kind: str) -> None:
+        """Raise the first conflict of a kind, for those who are about to ask all of it."""
+        for (of_kind, _), conflict in self.conflicts.items():
+            if of_kind == kind:
+                raise conflict
+
     def offering(self, kind: str, fact: str) -> tuple[Entry, ...]:
         """Return the components of a kind that offer a fact, best first."""
         return tuple(entry for entry in self.all(kind) if fact in entry.component.offers)
@@ -150,8 +160,14 @@ class Catalogue:
     ) -> Catalogue:
         """Return a catalogue that has this component as well.
 
-        Raises ComponentConflictError when the name is taken by another target.
+        Raises ComponentConflictError when the name is taken by another target, and
+        InvalidComponentError when it is written for another version of the interface.
         """
+        problem = api_problem(KINDS[kind], component)
+        if problem:
+            raise InvalidComponentError(f"{kind} '{component.name}' ({provider})", problem)
+        if (kind, component.name) in self.conflicts:
+            raise self.conflicts[kind, component.name]
         entry = Entry(kind=kind, component=component, provider=provider)
         taken = self.entries.get(kind, {}).get(component.name)
         if taken is not None:

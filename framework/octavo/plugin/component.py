@@ -113,6 +113,8 @@ def _problem(component: Any) -> str | None:
             return f"{field} must be 'package.module:Name', got {value!r}"
     if component.replaces not in (None, component.name):
         return f"replaces must be its own name, {component.name!r}, got {component.replaces!r}"
+    if not isinstance(component.api, int) or isinstance(component.api, bool):
+        return f"api must be a whole number, got {component.api!r}"
     if isinstance(component.offers, str) or isinstance(component.requires, str):
         return "offers and requires are collections of strings, got one string"
     return None

@@ -19,10 +19,11 @@ from octavo.hookspecs import OctavoSpecs
 from octavo.plugin.component import Component
 from octavo.plugin.files import import_file
 from octavo.plugin.kinds import KINDS
+from octavo.plugin.versions import api_deprecation, api_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution, EntryPoint
     from types import ModuleType
 
     from octavo.plugin.manager import HookManager
@@ -61,6 +62,12 @@ class PluginRecord:
     reason: str = ""
     plugin: OctavoSpecs | None = None
     components: tuple[tuple[str, Component[Any]], ...] = ()
+
+    @property
+    def deprecations(self) -> tuple[str, ...]:
+        """What it does that will end, one sentence each."""
+        texts = (api_deprecation(KINDS[kind], component) for kind, component in self.components)
+        return tuple(text for text in texts if text)
 
     @property
     def provider(self) -> str:
@@ -137,12 +144,18 @@ def plugin_in(module: ModuleType) -> OctavoSpecs:
 
 
 def _from_entry_points() -> Iterator[_Found]:
-    def order(entry: EntryPoint) -> tuple[bool, str, str]:
-        distribution = _distribution(entry)[0]
+    names: dict[Distribution | None, tuple[str, str]] = {}  # reading METADATA takes its time
+    found = []
+    for entry in entry_points(group=GROUP):
+        if entry.dist not in names:
+            names[entry.dist] = _name_and_version(entry.dist)
+        found.append((*names[entry.dist], entry))
+
+    def order(one: tuple[str, str, EntryPoint]) -> tuple[bool, str, str]:
+        distribution, _, entry = one
         return distribution != STOCK, distribution, entry.name
 
-    for entry in sorted(entry_points(group=GROUP), key=order):
-        distribution, version = _distribution(entry)
+    for distribution, version, entry in sorted(found, key=order):
         yield _Found(
             name=entry.name,
             distribution=distribution,
@@ -165,8 +178,14 @@ def _from_files(files: Iterable[str]) -> Iterator[_Found]:
         )
 
 
-def _distribution(entry: EntryPoint) -> tuple[str, str]:
-    return (entry.dist.name, entry.dist.version) if entry.dist else ("unknown", "")
+def _name_and_version(distribution: Distribution | None) -> tuple[str, str]:
+    """Return what METADATA says; what was half removed may have none, and is still named."""
+    metadata = None if distribution is None else distribution.metadata
+    if metadata is not None and "Name" in metadata and "Version" in metadata:
+        return metadata["Name"], metadata["Version"]
+    folder = Path(str(getattr(distribution, "_path", "unknown"))).name
+    name, _, version = folder.removesuffix(".dist-info").partition("-")
+    return name.replace("_", "-"), version or "(no version)"
 
 
 def _check_names(settings: DiscoverySettings, found: list[_Found]) -> None:
@@ -254,9 +273,10 @@ def _check_component(component: object, hook: str) -> None:
     if not isinstance(component, Component):
         headline = f"{hook} returned a {type(component).__name__}, not a Component"
         raise InvalidComponentError(headline)
-    if component.api != kind.api:
-        headline = f"{kind.name} '{component.name}' is written for api {component.api}"
-        raise InvalidComponentError(headline, f"this Octavo has api {kind.api} of {kind.name}")
+    problem = api_problem(kind, component)
+    if problem:
+        newer = "Octavo" if component.api > kind.api else "version of the plugin"
+        raise InvalidComponentError(problem, f"'{component.name}' needs a newer {newer}")
 
 
 def describe(error: BaseException) -> str:

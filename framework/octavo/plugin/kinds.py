@@ -20,7 +20,8 @@ class Kind:
 
     `mode` is "one" when exactly one is in use (a scheduler), "set" when all that are loaded may
     be (dialects), each picked by what it is asked for. `default` is what is used when nothing
-    is configured: a name, "auto", or "all" for a set. `api` is the version of the interface.
+    is configured: a name, "auto", or "all" for a set. `api` is the version of the interface, and
+    `oldest_api` that of the oldest one for which components are still taken, with a warning.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Kind:
     default: str
     mode: Literal["one", "set"] = "one"
     api: int = 1
+    oldest_api: int = 1
 
     @property
     def plural(self) -> str:

@@ -20,7 +20,7 @@ def test_two_providers_of_one_name_are_an_error_that_names_both(sites):
     catalogue = build_catalogue()
 
     with pytest.raises(ComponentConflictError) as caught:
-        catalogue.check()
+        catalogue.get("scheduler", "fcfs")
 
     assert str(caught.value) == (
         "scheduler 'fcfs' is declared by 2 providers\n"
@@ -29,15 +29,28 @@ def test_two_providers_of_one_name_are_an_error_that_names_both(sites):
         '  to keep only one: [plugins] disable = ["octavo-duplicate"]\n'
         "  neither says replaces='fcfs', so neither can take the name over"
     )
+
+
+def test_a_conflict_disturbs_only_those_who_ask_for_what_it_is_about(sites):
+    sites.add("duplicate")
+    catalogue = build_catalogue()
+
+    catalogue.check()
+    catalogue.require_whole("dialect")
+    assert catalogue.get("scheduler", "priority").provider == "octavo 0.1.0"
     with pytest.raises(ComponentConflictError):
-        catalogue.get("scheduler", "fcfs")
+        catalogue.require_whole("scheduler")
+    with pytest.raises(ComponentConflictError):
+        catalogue.with_component("scheduler", Component(name="fcfs", target="a:B"))
+    with pytest.raises(ComponentConflictError):
+        build_catalogue(DiscoverySettings(strict=True)).check()
 
 
 def test_wanting_to_replace_is_not_enough(sites):
     sites.add("replaces")
 
     with pytest.raises(ComponentConflictError) as caught:
-        build_catalogue().check()
+        build_catalogue().get("scheduler", "fcfs")
 
     assert str(caught.value).endswith(
         '  to let octavo-replaces 2.0 take the name over: [plugins] allow-replace = ["fcfs"]'
@@ -58,14 +71,14 @@ def test_being_allowed_to_replace_is_not_enough(sites):
     sites.add("duplicate")
 
     with pytest.raises(ComponentConflictError):
-        build_catalogue(DiscoverySettings(allow_replace=("fcfs",))).check()
+        build_catalogue(DiscoverySettings(allow_replace=("fcfs",))).get("scheduler", "fcfs")
 
 
 def test_which_is_found_first_decides_nothing(sites):
     sites.add("duplicate", "replaces")
 
     with pytest.raises(ComponentConflictError, match="is declared by 3 providers"):
-        build_catalogue(DiscoverySettings(allow_replace=("fcfs",))).check()
+        build_catalogue(DiscoverySettings(allow_replace=("fcfs",))).get("scheduler", "fcfs")
 
 
 def test_a_class_is_added_under_its_name_and_the_old_catalogue_stays(sites):
@@ -185,6 +198,33 @@ def test_options_that_let_anything_through_are_refused(sites):
         "scheduler 'loose' (octavo-bad-options 1.0) has invalid options\n"
         "  LooseOptions must be frozen and forbid unknown keys\n"
         "  write: class Options(octavo.plugin.options.ComponentOptions)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("plain", "PlainOptions"), ("function", "make_options")]
+)
+def test_options_that_are_no_model_are_refused(sites, name, what):
+    sites.add("no-model")
+
+    with pytest.raises(InvalidComponentError) as caught:
+        build(build_catalogue().get("scheduler", name))
+
+    assert str(caught.value) == (
+        f"scheduler '{name}' (octavo-no-model 1.0) has invalid options\n"
+        f"  {what} is not a pydantic model\n"
+        "  write: class Options(octavo.plugin.options.ComponentOptions)"
+    )
+
+
+def test_a_component_of_another_api_is_refused_in_python_too(sites):
+    component = Component(name="later", target="octavo_plugins.schedulers.fcfs:Fcfs", api=2)
+
+    with pytest.raises(InvalidComponentError) as caught:
+        build_catalogue().with_component("scheduler", component)
+
+    assert str(caught.value) == (
+        "scheduler 'later' (passed in Python)\n  written for scheduler api 2, this is 1"
     )
 
 

@@ -112,7 +112,7 @@ def test_a_hook_may_be_a_generator():
         ),
         (
             [Component(name="a", target="m:A", api=7)],
-            "scheduler 'a' is written for api 7\n  this Octavo has api 1 of scheduler",
+            "written for scheduler api 7, this is 1\n  'a' needs a newer Octavo",
         ),
     ],
 )

@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from octavo.errors import PluginBrokenError, UnknownComponentError, UnknownOptionError
 from octavo.plugin.catalogue import build_catalogue
-from octavo.plugin.discovery import DiscoverySettings, discover
+from octavo.plugin.discovery import _HOOKS, DiscoverySettings, discover
+from octavo.plugin.kinds import KINDS
 from octavo.plugin.manager import HookManager
 
 
@@ -50,7 +52,15 @@ def test_stock_comes_first_then_by_name_then_files(sites, tmp_path):
         (
             "other-api",
             "octavo-other-api",
-            "scheduler 'later' is written for api 2; this Octavo has api 1 of scheduler",
+            "written for scheduler api 2, this is 1; 'later' needs a newer Octavo",
+        ),
+        (
+            "older-api",
+            "octavo-older-api",
+            (
+                "written for scheduler api 0, this is 1; "
+                "'earlier' needs a newer version of the plugin"
+            ),
         ),
         (
             "not-an-instance",
@@ -68,6 +78,30 @@ def test_a_plugin_that_fails_is_broken_and_the_rest_goes_on(sites, folder, distr
     assert found[distribution].components == ()
     assert found["octavo-good"].state == "active"
     build_catalogue().check()  # not fatal by itself
+
+
+def test_an_older_api_that_is_still_taken_is_told_of(sites, monkeypatch):
+    sites.add("older-api", "good")
+    kind = replace(KINDS["scheduler"], oldest_api=0)
+    monkeypatch.setitem(_HOOKS, kind.hook, kind)
+    monkeypatch.setattr("octavo.plugin.discovery.KINDS", {**KINDS, "scheduler": kind})
+
+    found = states()
+
+    assert found["octavo-older-api"].state == "active"
+    assert found["octavo-older-api"].deprecations == (
+        "scheduler 'earlier' is written for api 0 of its kind, which is deprecated: this is 1",
+    )
+    assert found["octavo-good"].deprecations == ()
+
+
+def test_a_distribution_without_metadata_is_named_by_its_folder(sites):
+    sites.add("no-metadata", "good")
+
+    found = states()
+
+    assert found["octavo-no-metadata"].provider == "octavo-no-metadata 1.0"
+    assert found["octavo-no-metadata"].state == "active"
 
 
 def test_strict_plugins_make_a_broken_one_fatal(sites):
@@ -192,10 +226,11 @@ def test_whoever_misses_a_name_is_told_what_was_not_loaded(sites):
     with pytest.raises(UnknownComponentError) as caught:
         catalogue.get("scheduler", "prioritty", "octavo.toml: [scheduler] use")
 
+    stock = ", ".join(sorted(set(catalogue.entries["scheduler"]) - {"steady"}))
     assert str(caught.value) == (
         "unknown scheduler 'prioritty' (octavo.toml: [scheduler] use)\n"
         "  did you mean 'priority'?\n"
-        "  available: fcfs, priority (octavo 0.1.0), steady (octavo-good 0.2)\n"
+        f"  available: {stock} (octavo 0.1.0), steady (octavo-good 0.2)\n"
         "  not loaded: octavo-foo 0.3: "
         "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'\n"
         "  disabled: octavo-raises 1.0 ([plugins] disable)"
@@ -207,7 +242,8 @@ def test_every_active_plugin_fits_the_specs_as_pluggy_sees_them(sites):
     catalogue = build_catalogue()
 
     declared = [one.name for result in catalogue.manager.hook.octavo_schedulers() for one in result]
-    assert sorted(declared) == ["fcfs", "priority", "steady"]
+    assert sorted(declared) == sorted(catalogue.entries["scheduler"])
+    assert "steady" in declared
     assert len(catalogue.manager.get_plugins()) == len(catalogue.plugins)
 
 
