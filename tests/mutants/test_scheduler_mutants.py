@@ -105,9 +105,9 @@ class Forgetful(SchedulingCore):
 class Lazy(SchedulingCore):
     """Leaves a request out of every other step."""
 
-    def _decode(self, request, step, budget):
-        if self._num_steps % 2 or request.num_output_tokens % 2:
-            super()._decode(request, step, budget)
+    def _put(self, request, num_tokens, *others):
+        if num_tokens > 1 or self._num_steps % 2 or request.num_output_tokens % 2:
+            super()._put(request, num_tokens, *others)
 
 
 class WaitsForCompany(SchedulingCore):

@@ -18,7 +18,7 @@ def counter_examples(kind, component, number, options=None, sample=None):
         if invariant.number != number:
             continue
         try:
-            invariant.check(subject)
+            invariant.run(subject)
         except PromiseBroken as error:
             found[invariant.name] = str(error)
     return found

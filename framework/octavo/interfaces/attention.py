@@ -99,6 +99,9 @@ class Attention(ABC):
     T3  slots that the batch does not own are never read (NaN there does no harm).
     T4  one shot = any chunking.
     T5  `write` changes the slots of the batch and nothing else.
+    T6  rows beyond the counts are not written; a step of nothing is fine.
+    T7  `bytes_per_block` is what a block takes.
+    T8  a dtype that a cache cannot have is refused with UnsupportedError.
     """
 
     #: False when an operation reads anything but its buffers: then steps are not replayed

@@ -120,10 +120,18 @@ class OpSet(ABC):
     """One implementation of the operations that architectures call.
 
     O1  an operation reads and writes only the first `rows.value` rows of its buffers.
-    O2  `out` may not overlap an input unless the docstring says "in place".
+    O2  results are those of the definition, as near as its activations allow. `out` may not overlap
+        an input unless the docstring says "in place".
     O3  a result row depends on its own input row alone.
-    O4  a weight is packed once, at load; a block type outside `block_types` is refused with
-        a typed error that names the tensor.
+    O4  a block type outside `block_types` is refused with a typed error that names the tensor.
+    O5  a weight is packed once, at load: later it does not matter what becomes of the file.
+    O6  greedy is the first of the largest; a row with NaN or with nothing left is told as bad.
+    O7  edits and filters leave exactly what they should, and nothing else is drawn.
+    O8  draws have the distribution of what is left.
+    O9  noise is a function of seed, position, choice and purpose.
+    O10  log-probabilities, ranks and top tokens are those of the logits.
+    O11  a draw depends on its own row alone.
+    O12  operations that it does not have are refused with UnsupportedError.
     """
 
     #: names of the block types (`octavo.interfaces.weights`) that this op set multiplies

@@ -47,6 +47,8 @@ class Proposer(ABC):
     D1  a pure function of the request's tokens: same tokens, same drafts.
     D2  at most `max_tokens` drafts; none is a good answer.
     D3  `forget` leaves nothing behind of a request or row; unknown ones are ignored.
+    D4  a request is not changed by being looked at.
+    D5  the text is the same with it as without.
     """
 
     def __init__(self, options: Any = None) -> None:

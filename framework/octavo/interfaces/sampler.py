@@ -55,6 +55,10 @@ class SamplerStage(ABC):
     P3  masked tokens are -inf afterwards and are never drawn.
     P4  the state of a request is in what `new_state` and `advance` return, never in the stage;
         neither changes the state it was given, as a draft may be taken back.
+    P5  NaN, infinity, and a row with nothing left stay, so that the op set reports them.
+    P6  the same row gets the same bits: no clock, no dice but `row.uniform`, no other row matters.
+    P7  behind drafts it does what it does without them; what is taken back leaves no trace.
+    P8  fields of `SamplingParams` keep their meaning: exactly the right tokens are left.
     """
 
     #: position in the pipeline: edits of raw logits < 100 <= temperature < 200 <= truncation

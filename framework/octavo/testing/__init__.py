@@ -22,16 +22,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from octavo.testing.allocators import AllocatorSuite
+    from octavo.testing.attentions import AttentionSuite
     from octavo.testing.evictions import EvictionSuite
+    from octavo.testing.ops import OpsSuite
+    from octavo.testing.proposers import ProposerSuite
     from octavo.testing.schedulers import SchedulerSuite
+    from octavo.testing.stages import StageSuite
 
-__all__ = ["AllocatorSuite", "EvictionSuite", "SchedulerSuite"]
+__all__ = [
+    "AllocatorSuite",
+    "AttentionSuite",
+    "EvictionSuite",
+    "OpsSuite",
+    "ProposerSuite",
+    "SchedulerSuite",
+    "StageSuite",
+]
 
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
         "AllocatorSuite": "octavo.testing.allocators",
+        "AttentionSuite": "octavo.testing.attentions",
         "EvictionSuite": "octavo.testing.evictions",
+        "OpsSuite": "octavo.testing.ops",
+        "ProposerSuite": "octavo.testing.proposers",
         "SchedulerSuite": "octavo.testing.schedulers",
+        "StageSuite": "octavo.testing.stages",
     }
 )
 

@@ -9,9 +9,13 @@ Knows numbers, titles and checks. Does not know any kind, pytest or hypothesis.
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass
 from inspect import cleandoc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +25,12 @@ if TYPE_CHECKING:
     #: raises PromiseBroken, or returns how the component refused what it declares unsupported
     Check: TypeAlias = Callable[[Subject], str | None]
 
+_KIT = str(Path(__file__).parent)
 _NUMBERED = re.compile(r"([A-Z]\d+) {2}(\S.*)")
+
+
+class SampleNeededError(ConfigError):
+    """The kind needs something beside the component: a path, a config, parameters."""
 
 
 class PromiseBroken(AssertionError):  # noqa: N818 - the name says what happened
@@ -45,6 +54,15 @@ class Invariant:
     def test_name(self) -> str:
         """Return the name of its test: `test_s1_budgets_are_never_exceeded`."""
         return f"test_{self.number.lower()}_{self.name}"
+
+    def run(self, subject: Subject) -> str | None:
+        """Try it. Raises PromiseBroken, also for what the component itself raises."""
+        try:
+            return self.check(subject)
+        except (PromiseBroken, SampleNeededError):
+            raise
+        except Exception as error:
+            raise PromiseBroken(f"it raised {where_raised(error)}") from error
 
     def __str__(self) -> str:
         return f"{self.number} {self.name.replace('_', ' ')}"
@@ -95,3 +113,12 @@ def titles_of(interface: object) -> dict[str, str]:
         else:
             number = None
     return {number: title.rstrip(".;") for number, title in titles.items()}
+
+
+def where_raised(error: BaseException) -> str:
+    """Return an error on one line, with the place outside of the kit that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not frame.filename.startswith(_KIT)]
+    place = f" ({Path(outside[-1].filename).name}:{outside[-1].lineno})" if outside else ""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

@@ -41,9 +41,13 @@ INTERFACES: Mapping[str, str] = MappingProxyType(
 #: kinds whose promises are tested; each module has `promises`
 KITS: Mapping[str, str] = MappingProxyType(
     {
+        "attention": "octavo.testing.attentions",
+        "ops": "octavo.testing.ops",
         "scheduler": "octavo.testing.schedulers",
         "allocator": "octavo.testing.allocators",
         "eviction": "octavo.testing.evictions",
+        "sampler-stage": "octavo.testing.stages",
+        "proposer": "octavo.testing.proposers",
     }
 )
 

@@ -9,14 +9,12 @@ Knows hypothesis. Does not know components.
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Flaky, HypothesisException
 
-from octavo.testing.invariants import PromiseBroken
+from octavo.testing.invariants import PromiseBroken, where_raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
     from octavo.testing.subjects import Subject
 
-_KIT = str(Path(__file__).parent)
 #: in `survey`: what broke was no promise in particular, but the component itself
 _ANY = "*"
 _SHOWN_STEPS = 40
@@ -92,15 +89,6 @@ class Story:
                 self.broken.setdefault(_ANY, text)
                 return
             raise PromiseBroken(text) from error
-
-
-def where_raised(error: BaseException) -> str:
-    """Return an error on one line, with the place outside of the kit that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [frame for frame in frames if not frame.filename.startswith(_KIT)]
-    place = f" ({Path(outside[-1].filename).name}:{outside[-1].lineno})" if outside else ""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
 def for_all(

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.auto import AutoContext, reasons_against
+from octavo.config.resolved import ResolvedComponent
 from octavo.config.schema import EngineConfig, ModelConfig
 from octavo.errors import (
     InvalidComponentError,
@@ -83,11 +84,22 @@ class Subject:
         return fact in self.entry.component.offers
 
     def reasons_against(self) -> list[str]:
-        """Return why it cannot run on this machine; empty when it can."""
-        context = AutoContext(
-            engine=EngineConfig(), model=ModelConfig(), chosen=MappingProxyType({})
-        )
-        return reasons_against(self.entry, context)
+        """Return why it cannot run on this machine, whatever is chosen beside it."""
+        nothing = MappingProxyType[str, ResolvedComponent]({})
+        contexts = [
+            one(engine=EngineConfig(), model=ModelConfig(), chosen=nothing)
+            for one in (AutoContext, _Beside)
+        ]
+        return min((reasons_against(self.entry, one) for one in contexts), key=len)
+
+
+class _Beside(AutoContext):
+    """Every other kind offers what is asked for."""
+
+    def is_offered(self, kind: str, fact: str) -> bool:
+        """Return True."""
+        del kind, fact
+        return True
 
 
 @functools.cache

@@ -62,7 +62,7 @@ def _test_of(invariant: Invariant) -> Callable[[Suite, float], None]:
         if reasons:
             raise SkipTest(f"{subject.name} cannot run here: {'; '.join(reasons)}")
         subject.effort = octavo_effort
-        invariant.check(subject)
+        invariant.run(subject)
 
     test.__name__ = invariant.test_name
     test.__qualname__ = f"Suite.{invariant.test_name}"

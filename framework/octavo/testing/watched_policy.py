@@ -9,7 +9,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from octavo.interfaces.scheduler import SchedulerPolicy
-from octavo.testing.searching import where_raised
+from octavo.testing.invariants import where_raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -151,7 +151,7 @@ class Temperature(SamplerStage):
             kept = logits[best].item()
             logits.fill_(-math.inf)
             logits[best] = kept
-        elif temperature != 1:
+        elif temperature != 1 and logits.max() > -math.inf:  # of nothing, nothing is left
             logits.sub_(logits.max()).div_(temperature)
 
 

@@ -1,0 +1,318 @@
+"""The promises of sampler stages: P1 to P8, on single rows of logits.
+
+What makes a stage do something is found by trying values of the parameters that it declares; a
+suite may give them: `sample = {"typical_p": 0.5}`, or a list of such.
+
+Knows logits, parameters and histories. Does not know batches or stock stages.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from octavo.execution.custom_stages import CustomStages
+from octavo.interfaces.sampler import SamplerStage, SamplingRow
+from octavo.sampling_params import SamplingParams
+from octavo.testing.clocks import watched_calls
+from octavo.testing.invariants import PromiseBroken, Promises, where_raised
+from octavo.testing.searching import for_all
+from octavo.testing.stage_parameters import activating
+from octavo.testing.stage_references import expected_support
+from octavo.testing.suite import Suite
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from octavo.testing.subjects import Subject
+
+promises = Promises("sampler-stage", SamplerStage)
+
+WIDTH = 24
+_INF = math.inf
+_CANARY = 5.0
+
+
+class Case(NamedTuple):
+    """A row: its logits, its history, what is drawn from it, and which of the parameters hold."""
+
+    logits: list[float]
+    prompt: list[int]
+    output: list[int]
+    drawn: list[int]
+    dice: float
+    which: int
+
+
+_VALUE = st.one_of(st.just(-_INF), st.floats(-20, 20, width=32), st.integers(-3, 3).map(float))
+_IDS = st.lists(st.integers(0, 9), max_size=20)
+_CASES = st.builds(
+    Case,
+    st.lists(_VALUE, min_size=WIDTH, max_size=WIDTH),
+    _IDS,
+    _IDS,
+    st.lists(st.integers(0, WIDTH - 1), max_size=6),
+    st.sampled_from([0.0, 0.3, 0.999]),
+    st.integers(0, 7),
+)
+
+
+def _params(subject: Subject, case: Case) -> SamplingParams:
+    if activating not in subject.memory:
+        subject.memory[activating] = activating(subject)
+    every: list[SamplingParams] = subject.memory[activating]
+    return every[case.which % len(every)]
+
+
+def _row(stage: SamplerStage, params: SamplingParams, case: Case) -> SamplingRow:
+    row = SamplingRow(
+        params, tuple(case.prompt), tuple(case.output), (0,), ((1, 2),),
+        uniform=lambda purpose: (case.dice + purpose * 0.37) % 1.0,
+    )  # fmt: skip
+    row.state = stage.new_state(row)
+    return row
+
+
+def _apply(stage: SamplerStage, params: SamplingParams, case: Case) -> Tensor:
+    """Return what the stage makes of a case's logits."""
+    logits = torch.tensor(case.logits)
+    stage.apply(logits, _row(stage, params, case))
+    return logits
+
+
+def _told(case: Case, params: SamplingParams) -> str:
+    asked = {
+        name: getattr(params, name)
+        for name in ("temperature", "top_k", "top_p", "min_p", "extra_args")
+    }
+    return (
+        f"parameters {asked}\n  prompt {case.prompt}, output {case.output}\n  logits {case.logits}"
+    )
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    """Return whether two tensors have the same bits, NaN included."""
+    return torch.equal(first.view(torch.int32), second.view(torch.int32))
+
+
+@promises.keeps("P1")
+def it_changes_its_row_of_logits_and_nothing_else(subject: Subject) -> None:
+    """Neither neighbours in memory, nor what it is shown, nor itself."""
+
+    def body(case: Case) -> None:
+        stage: SamplerStage = subject.build()
+        params = _params(subject, case)
+        memory = torch.full((3, WIDTH), _CANARY)
+        memory[1] = torch.tensor(case.logits)
+        row = _row(stage, params, case)
+        before = copy.deepcopy((row.params, row.prompt_ids, row.output_ids, plain(row.state)))
+        own = plain(vars(stage))
+        stage.apply(memory[1], row)
+        if (row.params, row.prompt_ids, row.output_ids, plain(row.state)) != before:
+            raise PromiseBroken(f"apply changed what it was shown\n{_told(case, params)}")
+        if plain(vars(stage)) != own:
+            raise PromiseBroken(f"apply changed the stage itself\n{_told(case, params)}")
+        if not torch.equal(memory[[0, 2]], torch.full((2, WIDTH), _CANARY)):
+            raise PromiseBroken(f"apply changed another row\n{_told(case, params)}")
+
+    for_all(subject, _CASES, body, examples=50)
+
+
+@promises.keeps("P2")
+def an_inactive_stage_changes_nothing(subject: Subject) -> None:
+    """With default parameters, and with those of others."""
+    stage: SamplerStage = subject.build()
+    case = Case([0.1 * i for i in range(WIDTH)], [1, 2, 1, 2], [1, 2], [], 0.0, 0)
+    for params in (SamplingParams(), SamplingParams(extra_args={"of-another": 1})):
+        if stage.is_active(params):
+            raise PromiseBroken("is_active is True of parameters that ask for nothing")
+        if stage.new_state(_row(stage, params, case)) is not None:
+            raise PromiseBroken("new_state makes a state for a request that does not ask for it")
+        if not _same(_apply(stage, params, case), torch.tensor(case.logits)):
+            raise PromiseBroken("apply changes logits of a request that does not ask for it")
+
+
+@promises.keeps("P3")
+def masked_tokens_stay_masked_and_one_is_left(subject: Subject) -> None:
+    """Also where nearly all are masked."""
+
+    def body(case: Case) -> None:
+        params = _params(subject, case)
+        logits = _apply(subject.build(), params, case)
+        masked = torch.tensor(case.logits) == -_INF
+        if not bool((logits[masked] == -_INF).all()):
+            raise PromiseBroken(f"a masked token is -inf no more\n{_told(case, params)}")
+        if bool(logits.isnan().any()):
+            raise PromiseBroken(f"there is NaN afterwards\n{_told(case, params)}")
+
+    for_all(subject, _CASES, body, examples=80)
+
+
+@promises.keeps("P4")
+def states_are_returned_and_never_changed(subject: Subject) -> None:
+    """As a draft may be taken back."""
+
+    def body(case: Case) -> None:
+        stage: SamplerStage = subject.build()
+        params = _params(subject, case)
+        own = plain(vars(stage))
+        row = _row(stage, params, case)
+        states, copies = [row.state], [copy.deepcopy(plain(row.state))]
+        for token_id in case.drawn:
+            logits = torch.tensor(case.logits)
+            stage.apply(logits, row)
+            edited = logits.clone()
+            row.state = stage.advance(row, logits, token_id)
+            if not _same(logits, edited):
+                raise PromiseBroken(f"advance changed the logits\n{_told(case, params)}")
+            row.output_ids = (*row.output_ids, token_id)
+            states.append(row.state)
+            copies.append(copy.deepcopy(plain(row.state)))
+        if [plain(state) for state in states] != copies:
+            raise PromiseBroken(f"a state changed after it was returned\n{_told(case, params)}")
+        if plain(vars(stage)) != own:
+            raise PromiseBroken(f"a request's state is kept in the stage\n{_told(case, params)}")
+
+    for_all(subject, _CASES, body, examples=50)
+
+
+@promises.keeps("P5")
+def a_row_of_no_numbers_is_left_to_be_reported(subject: Subject) -> None:
+    """NaN and infinity stay, and nothing is raised; so does a row with nothing left."""
+    for bad in (math.nan, _INF, None):
+        values = [0.3 * (i % 7) for i in range(WIDTH)] if bad is not None else [-_INF] * WIDTH
+        if bad is not None:
+            values[7] = bad
+        for which in range(4):
+            case = Case(values, [4, 5, 4], [5, 4], [], 0.0, which)
+            params = _params(subject, case)
+            try:
+                logits = _apply(subject.build(), params, case)
+            except Exception as error:
+                raise PromiseBroken(
+                    f"logits with {bad}: it raised {where_raised(error)}"
+                ) from error
+            is_reported = bool(logits.isnan().any() or (logits == _INF).any())
+            is_masked = bool(logits[7] == -_INF)  # by what the request says of this token
+            if bad is not None and not is_reported and not is_masked:
+                raise PromiseBroken(f"{bad} among the logits is gone\n{_told(case, params)}")
+            if bad is None and not bool((logits == -_INF).all()):
+                raise PromiseBroken(f"a row with nothing left has tokens\n{_told(case, params)}")
+
+
+@promises.keeps("P6")
+def the_same_row_gets_the_same_bits(subject: Subject) -> None:
+    """From another instance, after other rows, and whatever dice were thrown elsewhere."""
+
+    def body(case: Case) -> None:
+        params = _params(subject, case)
+        used: SamplerStage = subject.build()
+        other = case._replace(logits=case.logits[::-1], output=[3, 1, 2], which=case.which + 1)
+        _apply(used, _params(subject, other), other)
+        with watched_calls(subject.cls.__module__) as calls:
+            first = _apply(used, params, case)
+        if calls:
+            raise PromiseBroken(f"it calls {calls[0]}")
+        torch.manual_seed(int(torch.randint(2**31, ())))
+        np.random.seed(random.getrandbits(32))  # noqa: NPY002 - the state that a stage may not read
+        second = _apply(subject.build(), params, case)
+        if not _same(first, second):
+            raise PromiseBroken(f"the same row, and other logits\n{_told(case, params)}")
+
+    for_all(subject, _CASES, body, examples=50)
+
+
+@promises.keeps("P7")
+def drafts_change_no_state_until_they_are_committed(subject: Subject) -> None:
+    """Rows behind drafts, some of which are taken back, beside one token at a time."""
+
+    def body(case: Case) -> None:
+        params = _params(subject, case)
+        drafts = case.drawn[:3]
+        num_right = min(case.which % 4, len(drafts))
+        drafted, plainly = (_pipeline(subject, params, case) for _ in range(2))
+        outputs = [[*case.output, *drafts[:i]] for i in range(len(drafts) + 1)]
+        ahead = [drafted(output, i) for i, output in enumerate(outputs)]
+        for i in range(num_right + 1):
+            if not _same(ahead[i], plainly(outputs[i], 0)):
+                raise PromiseBroken(
+                    f"behind {i} drafts {drafts[:i]} the logits are others than without drafts\n"
+                    + _told(case, params)
+                )
+            plainly.stages.commit([*drafts, 1][i : i + 1])
+        drafted.stages.commit([*drafts, 1][: num_right + 1])
+        after = [*case.output, *[*drafts, 1][: num_right + 1]]
+        if not _same(drafted(after, 0), plainly(after, 0)):
+            raise PromiseBroken(
+                f"after {num_right} of {len(drafts)} drafts the state is not that of the tokens\n"
+                + _told(case, params)
+            )
+
+    for_all(subject, _CASES, body, examples=60)
+
+
+class _Pipeline:
+    """One stage by itself, run as the executor runs a request's stages."""
+
+    def __init__(self, stage: SamplerStage, params: SamplingParams, case: Case) -> None:
+        self.stage, self.params, self.case = stage, params, case
+        self.stages = CustomStages([stage], self._row(case.output))
+
+    def _row(self, output: list[int]) -> SamplingRow:
+        return _row(self.stage, self.params, self.case._replace(output=output))
+
+    def __call__(self, output: list[int], offset: int) -> Tensor:
+        """Return the edited logits of the row behind an output."""
+        logits = torch.tensor(self.case.logits).roll(len(output))
+        self.stages.apply(logits, self._row(output), offset)
+        return logits
+
+
+def _pipeline(subject: Subject, params: SamplingParams, case: Case) -> _Pipeline:
+    return _Pipeline(subject.build(), params, case)
+
+
+@promises.keeps("P8")
+def known_parameters_keep_their_meaning(subject: Subject) -> None:
+    """Where it reads top_k, top_p, min_p or allowed ids, exactly the right tokens are left."""
+    names = subject.build().parameters
+
+    def body(case: Case) -> None:
+        params = _params(subject, case)
+        wanted = expected_support(names, params, case.logits)
+        if wanted is None:
+            return
+        sure, possible = wanted
+        logits = _apply(subject.build(), params, case)
+        left = set((logits > -_INF).nonzero().flatten().tolist())
+        if not sure <= left <= possible:
+            raise PromiseBroken(
+                f"left are the tokens {sorted(left)}, and should be {sorted(sure)}\n"
+                + _told(case, params)
+            )
+
+    for_all(subject, _CASES, body, examples=150)
+
+
+def plain(value: Any) -> Any:
+    """Return what a value holds, to be compared: tensors and arrays as lists, objects as dicts."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(one) for one in value]
+    slots = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    held.update(getattr(value, "__dict__", {}))
+    return {name: plain(one) for name, one in held.items()} if held else value
+
+
+class StageSuite(Suite, promises=promises):
+    """The tests of a sampler stage."""
