@@ -173,8 +173,9 @@ def simulate(engine: Engine, clock: Clock, arrivals: Sequence[Arrival]) -> Simul
             if following is not None:
                 clock.sleep(following[1].arrival_s - clock())
             continue
-        for output in engine.step():
-            fates[output.request_id].take(output, clock())
+        outputs, now_s = engine.step(), clock()
+        for output in outputs:
+            fates[output.request_id].take(output, now_s)
         counts = engine.core.allocator.counts()
         result.kv_usage.append(counts.used / max(1, counts.total))
     result.fates = list(fates.values())

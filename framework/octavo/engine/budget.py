@@ -49,7 +49,8 @@ class StepBudget:
 
     def take(self, num_tokens: int, context: int, num_drafts: int = 0) -> None:
         """Spend `num_tokens`, drafts included, on a sequence with `context` tokens before them."""
-        self.num_draft_rows -= num_drafts
+        if num_drafts:
+            self.num_draft_rows -= num_drafts
         self.num_tokens -= num_tokens
         self.used_tokens += num_tokens
         self.used_pairs += num_tokens * context

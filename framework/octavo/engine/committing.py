@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from octavo.engine.scheduled_step import ScheduledStep
     from octavo.engine.scheduling import SchedulingCore
 
+_FINISHED = RequestState.FINISHED  # an enum's members are slow to look up
+
 
 class Committer:
     """Applies results to requests, in the order of the plan."""
@@ -30,40 +32,54 @@ class Committer:
 
     def commit(self, step: ScheduledStep, result: StepResult) -> list[EngineOutput]:
         """Return the news of the step's requests; those that have none are left out."""
-        outputs = []
+        outputs, num_generated = [], 0
+        errors, logprobs = result.errors, result.logprobs
         shares = zip(step.requests, step.epochs, step.plan.advances, strict=True)
         for index, (request, epoch, advance) in enumerate(shares):
             request.num_in_flight -= 1
             request.num_placeholders -= advance.is_sampling
-            if request.state is RequestState.FINISHED:
+            if request.state is _FINISHED:
                 continue  # aborted or stopped while this step was in flight
-            if index in result.errors:
-                outputs.append(self.fail(request, result.errors[index]))
+            if index in errors:
+                outputs.append(self.fail(request, errors[index]))
                 continue
-            is_first = request.num_output_tokens == 0
+            is_first = len(request.token_ids) == request.num_prompt_tokens
             token_ids, reason = self._append(request, result.token_ids[index])
+            num_generated += len(token_ids)
             if request.epoch == epoch:
                 self._advance(request, advance, result, index, len(token_ids))
             if advance.is_sampling:
-                output = self._output(request, token_ids, result.logprobs.get(index), reason)
-                output.prompt_logprobs = request.prompt_logprobs if is_first else None
+                output = self._output(request, token_ids, logprobs.get(index), reason)
+                if is_first:
+                    output.prompt_logprobs = request.prompt_logprobs
                 outputs.append(output)
             elif request.max_tokens == 0 and request.num_computed == request.num_prompt_tokens:
                 outputs.append(self.finish(request, "length"))
+        self.num_generated_tokens += num_generated
         return outputs
 
     def _append(self, request: Request, token_ids: tuple[int, ...]) -> tuple[list[int], str | None]:
         """Append accepted ids up to the first that stops the request; return them, and why."""
-        accepted: list[int] = []
+        known, source = request.token_ids, request.source
+        num_before, num_most = len(known), request.num_prompt_tokens + request.max_tokens
         reason = None
         for token_id in token_ids:
-            accepted.append(token_id)
-            request.token_ids.append(token_id)
-            reason = self._stop_reason(request, token_id)
-            if reason is not None:
+            known.append(token_id)
+            is_end = token_id in source.eos_token_ids or token_id in source.stop_token_ids
+            if is_end and self._may_end(request):
+                reason = "stop"
                 break
-        self.num_generated_tokens += len(accepted)
-        return accepted, reason
+            if len(known) >= num_most:
+                reason = "length"
+                break
+        return known[num_before:], reason
+
+    @staticmethod
+    def _may_end(request: Request) -> bool:
+        """Return whether there are tokens enough for an end to count."""
+        # a grammar lets an end be drawn too early only where there is nothing else to say
+        source = request.source
+        return request.num_output_tokens >= source.params.min_tokens or source.grammar is not None
 
     def refuse(self, request: Request, error: Exception) -> EngineOutput:
         """End a request for what was found wrong with it after it had been accepted."""
@@ -102,20 +118,25 @@ class Committer:
     ) -> None:
         """Move the committed mark, past drafts as far as they were right, and name full blocks."""
         before, num_drafts = request.num_computed, len(advance.drafts)
-        end = advance.start + advance.num_tokens - num_drafts + max(0, num_accepted - 1)
+        end = advance.start + advance.num_tokens - num_drafts
+        if num_accepted > 1:
+            end += num_accepted - 1
         request.num_computed = end
         if num_drafts:
             request.num_scheduled = end  # nothing else of it is in flight while drafts are
             self._core.speculator.observe(request, num_drafts, num_accepted - 1)
         if index in result.drafts:
             request.drafts = result.drafts[index]
-        self.num_prompt_tokens += max(0, min(end, request.num_prompt_tokens) - before)
-        allocator, size = self._core.allocator, self._block_size
-        if end // size > request.table.num_hashed_blocks:
-            allocator.commit(request.table, request.token_ids, end)
-        if end // size > before // size:
-            allocator.trim(request.table, end)
-        self._core.policy.on_tokens(request, end - advance.start, self._core.view)
+        if before < request.num_prompt_tokens:
+            self.num_prompt_tokens += max(0, min(end, request.num_prompt_tokens) - before)
+        core, table = self._core, request.table
+        num_full = end // self._block_size
+        if num_full > table.num_hashed_blocks:
+            core.allocator.commit(table, request.token_ids, end)
+        if num_full > before // self._block_size:
+            core.allocator.trim(table, end)
+        if core.policy.takes_notes:
+            core.policy.on_tokens(request, end - advance.start, core.view)
         if advance.is_prompt_scored and not request.is_scored:
             if request.prompt_logprobs is None:
                 request.prompt_logprobs = [None]
@@ -130,26 +151,13 @@ class Committer:
         reason: str | None,
     ) -> EngineOutput:
         """Return the news of newly sampled tokens, and end the request if there is a reason to."""
-        output = EngineOutput(
-            request.request_id,
-            token_ids,
-            logprobs=None if logprobs is None else logprobs[: len(token_ids)],
-            num_cached_tokens=request.num_cached_tokens,
-            finish_reason=reason,
-        )
+        output = EngineOutput(request.request_id, token_ids)
+        output.num_cached_tokens = request.num_cached_tokens
+        if logprobs is not None:
+            output.logprobs = logprobs[: len(token_ids)]
         if reason is not None:
+            output.finish_reason = reason
             if reason == "stop" and token_ids[-1] in request.source.stop_token_ids:
                 output.stop_reason = token_ids[-1]
             self._end(request, reason)
         return output
-
-    @staticmethod
-    def _stop_reason(request: Request, token_id: int) -> str | None:
-        """Return why the request ends with this token, if it does."""
-        source = request.source
-        num_output = request.num_output_tokens
-        # a grammar lets an end be drawn too early only where there is nothing else to say
-        can_end = num_output >= source.params.min_tokens or source.grammar is not None
-        if can_end and (token_id in source.eos_token_ids or token_id in source.stop_token_ids):
-            return "stop"
-        return "length" if num_output >= request.max_tokens else None

@@ -22,15 +22,18 @@ def ask_for_drafts(
     step: ScheduledStep, speculator: Speculator, allocator: Allocator, num_running: int
 ) -> None:
     """Say in the plan how many drafts the executor may make behind each token it samples."""
+    is_executors = speculator.is_executors
     for request, advance in zip(step.requests, step.plan.advances, strict=True):
-        wanted = speculator.num_wanted(request, num_running) if advance.is_sampling else 0
+        if not advance.is_sampling or not (is_executors or request.source.grammar):
+            continue
+        wanted = speculator.num_wanted(request, num_running)
         if not wanted:
             continue
         # this step may give a token and all of its own drafts, and one more token comes of the
         # step that verifies those asked for here
         most = request.max_tokens - request.num_output_tokens - len(advance.drafts) - 2
         advance.num_drafts_wanted = max(0, min(wanted, most))
-        if advance.num_drafts_wanted and speculator.is_executors:
+        if advance.num_drafts_wanted and is_executors:
             _make_room(request, advance, allocator)
 
 

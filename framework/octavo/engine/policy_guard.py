@@ -28,6 +28,8 @@ class PolicyGuard:
     def __init__(self, policy: SchedulerPolicy) -> None:
         self.policy = policy
         self.is_order_static = policy.is_order_static
+        #: whether `on_tokens` is anything but the default, which takes no notes
+        self.takes_notes = policy.on_tokens != SchedulerPolicy.on_tokens.__get__(policy)
         self._default = SchedulerPolicy()
         self._reported: set[str] = set()
 

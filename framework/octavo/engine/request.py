@@ -94,8 +94,11 @@ class Request:
 
     @property
     def num_wanted(self) -> int:
-        """Return how many tokens could be computed now."""
-        return len(self.token_ids) + self.num_placeholders - self.num_scheduled
+        """Return how many tokens could be computed now; none when the last one is decided."""
+        num_known = len(self.token_ids) + self.num_placeholders
+        if 0 < self.max_tokens <= num_known - self.num_prompt_tokens:
+            return 0
+        return num_known - self.num_scheduled
 
     def to_start(self) -> RowStart:
         """Return all that the executor is told of the request when it enters the running set."""

@@ -25,6 +25,8 @@ from octavo.engine.scheduled_step import ScheduledStep
 from octavo.interfaces.scheduler import SchedulerView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from octavo.engine.speculation import Speculator
     from octavo.interfaces.allocator import Allocator
     from octavo.interfaces.executor import StepCosts
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _NO_BLOCKS: tuple[tuple[int, ...], ...] = ()
+_RUNNING = RequestState.RUNNING  # an enum's members are slow to look up
 
 
 class SchedulingCore:
@@ -64,6 +67,7 @@ class SchedulingCore:
         self._free_rows = list(range(limits.max_num_seqs - 1, -1, -1))
         self._released = StepPlan(0)  # rows and requests to be named in the next plan
         self._num_steps = 0
+        self._block_size = limits.block_size
         self._is_sharing = allocator.context.enable_prefix_caching
 
     # ------------------------------------------------------------------ requests come and go
@@ -122,15 +126,20 @@ class SchedulingCore:
         """Advance running requests, decodes first. Returns whether any was preempted."""
         num_before = self.num_preemptions
         later: list[Request] = []
+        is_drafting = self.speculator.is_active
         for request in self.running.snapshot():
-            if request.is_decided or request.state is not RequestState.RUNNING:
+            if request.state is not _RUNNING:
                 continue
             wanted = request.num_wanted
-            if wanted == 1:
-                if budget.num_tokens > 0:
-                    self._decode(request, step, budget)
-            elif wanted > 1:
+            if wanted > 1:
                 later.append(request)
+            elif wanted == 1 and budget.num_tokens > 0:
+                if (is_drafting or request.drafts) and request.is_scored:
+                    self._decode(request, step, budget)
+                elif request.num_scheduled < len(request.table.groups[0]) * self._block_size:
+                    self._put(request, 1, step, budget)
+                else:
+                    self._advance(request, 1, step, budget)
         for request in later:
             if request.state is RequestState.RUNNING:
                 num_tokens = self._chunk(request, request.num_wanted, request.num_scheduled, budget)
@@ -145,9 +154,6 @@ class SchedulingCore:
         guessed about the next, so that a request that might be drafted waits for it.
         """
         speculator = self.speculator
-        if not (speculator.is_active or request.drafts) or not request.is_scored:
-            self._advance(request, 1, step, budget)
-            return
         if request.num_placeholders:
             if not speculator.is_active:
                 self._advance(request, 1, step, budget)
@@ -173,7 +179,7 @@ class SchedulingCore:
         """Give `request` its share, preempting others (or itself) when memory runs out."""
         target = request.num_scheduled + num_tokens
         table = request.table
-        if target > table.num_blocks * self.limits.block_size:
+        if target > table.num_blocks * self._block_size:
             while not self.allocator.allocate(table, target):
                 victim = self._choose_victim()
                 self._preempt(victim, step, budget)
@@ -215,21 +221,18 @@ class SchedulingCore:
         end, num_sent = start + num_tokens, request.num_sent_blocks
         num_known = len(request.token_ids) + request.num_placeholders + len(drafts)
         is_sampling = end == num_known and request.max_tokens > 0
-        num_blocks = table.num_blocks
+        new_block_ids: Sequence[Sequence[int]] = _NO_BLOCKS
+        if num_sent < (num_blocks := len(table.groups[0])):
+            new_block_ids = [ids[num_sent:] for ids in table.groups]
+            request.num_sent_blocks = num_blocks
+        is_prompt_scored = not request.is_scored
         step.plan.advances.append(
             RowAdvance(
-                request.row,
-                start,
-                num_tokens,
-                [ids[num_sent:] for ids in table.groups] if num_sent < num_blocks else _NO_BLOCKS,
-                is_sampling,
-                not request.is_scored,
-                drafts,
+                request.row, start, num_tokens, new_block_ids, is_sampling, is_prompt_scored, drafts
             )
         )
         step.requests.append(request)
         step.epochs.append(request.epoch)
-        request.num_sent_blocks = num_blocks
         request.num_scheduled = end
         request.num_in_flight += 1
         request.drafts = ()

@@ -40,10 +40,12 @@ class CostTable:
 
     def predict_ms(self, plan: StepPlan) -> float:
         """Return what a step takes."""
-        advances = plan.advances
-        pairs = sum(advance.num_tokens * advance.start for advance in advances)
-        more_ms = self.per_sequence_ms * max(0, len(advances) - 1)
-        return self.costs.predict_ms(plan.num_tokens, pairs) + more_ms
+        num_tokens = num_pairs = 0
+        for advance in plan.advances:
+            num_tokens += advance.num_tokens
+            num_pairs += advance.num_tokens * advance.start
+        more_ms = self.per_sequence_ms * max(0, len(plan.advances) - 1)
+        return self.costs.predict_ms(num_tokens, num_pairs) + more_ms
 
     def write(self, path: Path) -> None:
         """Write the table. Raises ConfigError when the file cannot be written."""

@@ -37,6 +37,7 @@ class PagedAllocator(Allocator):
         self.block_size = context.block_size
         self._hasher = hasher
         self._eviction = context.eviction
+        self._is_sharing = context.enable_prefix_caching
         self._reaches = [group.reach for group in context.groups]
         self._needs_all = None in self._reaches
         self._total = context.num_blocks - 1  # block 0 is the null block
@@ -61,7 +62,7 @@ class PagedAllocator(Allocator):
         The walk goes past gaps where no group needs every block.
         """
         table.keys = []
-        if not self.context.enable_prefix_caching:
+        if not self._is_sharing:
             return 0
         size, parent = self.block_size, None
         found: list[list[int]] = []
@@ -126,6 +127,8 @@ class PagedAllocator(Allocator):
         return self._is_room(num_new, hits)
 
     def _is_room(self, num_new: int, hits: list[list[int]]) -> bool:
+        if not hits:
+            return num_new <= len(self._free) or num_new <= len(self._free) + len(self._eviction)
         num_revived = sum(
             block_id > 0 and self._references[block_id] == 0 for ids in hits for block_id in ids
         )
@@ -152,7 +155,7 @@ class PagedAllocator(Allocator):
         num_blocks = -(-num_tokens // self.block_size)
         for ids in table.groups:
             for _ in range(num_blocks - len(ids)):
-                block_id = self._take()
+                block_id = self._free.pop() if self._free else self._evict()
                 self._references[block_id] = 1
                 ids.append(block_id)
         return True
@@ -175,7 +178,7 @@ class PagedAllocator(Allocator):
 
     def commit(self, table: BlockTable, token_ids: Sequence[int], num_tokens: int) -> None:
         """Name the newly full blocks. A block whose content is already known stays private."""
-        if not self.context.enable_prefix_caching:
+        if not self._is_sharing:
             return
         size = self.block_size
         del table.keys[table.num_hashed_blocks :]
@@ -236,9 +239,7 @@ class PagedAllocator(Allocator):
     def _key(self, parent: BlockKey | None, tokens: Sequence[int], table: BlockTable) -> BlockKey:
         return BlockKey(parent, tuple(tokens), table.extra, self._hasher)
 
-    def _take(self) -> int:
-        if self._free:
-            return self._free.pop()
+    def _evict(self) -> int:
         block_id = self._eviction.pop()
         self._forget(block_id)
         return block_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from octavo.interfaces.eviction import Eviction
@@ -12,7 +13,8 @@ class Lru(Eviction):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self._released: dict[int, None] = {}  # insertion-ordered: oldest first
+        # oldest first; a plain dict would pass over all that went before with each `pop`
+        self._released: OrderedDict[int, None] = OrderedDict()
 
     def add(self, block_id: int) -> None:
         """Append the block: it was used most recently."""
@@ -26,9 +28,7 @@ class Lru(Eviction):
         """Return the block released longest ago."""
         if not self._released:
             raise IndexError("no block to evict")
-        block_id = next(iter(self._released))
-        del self._released[block_id]
-        return block_id
+        return self._released.popitem(last=False)[0]
 
     def __len__(self) -> int:
         """Return the number of candidates."""

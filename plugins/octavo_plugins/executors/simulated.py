@@ -95,11 +95,11 @@ class _Row:
 
     def next_token(self, vocab_size: int) -> int:
         """Return the token after those so far, and append it. It ends no request."""
-        mixed = hash_of((self._seed,), self._state)
+        mixed = ((self._state ^ self._seed) * _PRIME) & _MASK
         token_id = (mixed ^ mixed >> 32) % vocab_size
         while token_id in self._barred:
             token_id = (token_id + 1) % vocab_size
-        self._state = hash_of((token_id,), self._state)
+        self._state = ((self._state ^ token_id) * _PRIME) & _MASK  # as `hash_of` goes on
         return token_id
 
 
@@ -149,13 +149,20 @@ class SimulatedExecutor(Executor):
             del self._rows[number]
         for start in plan.starts:
             self._rows[start.row] = _Row(start)
-        result = StepResult(plan.step, [()] * len(plan.advances))
+        token_ids: list[tuple[int, ...]] = []
+        result = StepResult(plan.step, token_ids)
+        rows, vocab_size = self._rows, self._vocab_size
         for index, advance in enumerate(plan.advances):
-            row = self._rows[advance.row]
+            row = rows[advance.row]
             if row.error is not None:
                 result.errors[index] = row.error
-            elif advance.is_sampling:
-                result.token_ids[index] = self._accept(row, advance)
+                token_ids.append(())
+            elif not advance.is_sampling:
+                token_ids.append(())
+            elif advance.drafts:
+                token_ids.append(self._accept(row, advance))
+            else:
+                token_ids.append((row.next_token(vocab_size),))
         return result
 
     def _accept(self, row: _Row, advance: RowAdvance) -> tuple[int, ...]:
