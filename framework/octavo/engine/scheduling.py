@@ -67,7 +67,6 @@ class SchedulingCore:
         self._free_rows = list(range(limits.max_num_seqs - 1, -1, -1))
         self._released = StepPlan(0)  # rows and requests to be named in the next plan
         self._num_steps = 0
-        self._block_size = limits.block_size
         self._is_sharing = allocator.context.enable_prefix_caching
 
     # ------------------------------------------------------------------ requests come and go
@@ -126,7 +125,7 @@ class SchedulingCore:
         """Advance running requests, decodes first. Returns whether any was preempted."""
         num_before = self.num_preemptions
         later: list[Request] = []
-        is_drafting = self.speculator.is_active
+        is_drafting, size = self.speculator.is_active, self.limits.block_size
         for request in self.running.snapshot():
             if request.state is not _RUNNING:
                 continue
@@ -136,7 +135,7 @@ class SchedulingCore:
             elif wanted == 1 and budget.num_tokens > 0:
                 if (is_drafting or request.drafts) and request.is_scored:
                     self._decode(request, step, budget)
-                elif request.num_scheduled < len(request.table.groups[0]) * self._block_size:
+                elif request.num_scheduled < len(request.table.groups[0]) * size:
                     self._put(request, 1, step, budget)
                 else:
                     self._advance(request, 1, step, budget)
@@ -179,7 +178,7 @@ class SchedulingCore:
         """Give `request` its share, preempting others (or itself) when memory runs out."""
         target = request.num_scheduled + num_tokens
         table = request.table
-        if target > table.num_blocks * self._block_size:
+        if target > table.num_blocks * self.limits.block_size:
             while not self.allocator.allocate(table, target):
                 victim = self._choose_victim()
                 self._preempt(victim, step, budget)

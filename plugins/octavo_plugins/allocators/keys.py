@@ -27,7 +27,7 @@ class BlockKey:
         self.parent = parent
         self.tokens = tokens
         self.extra = extra
-        self._hash = hasher((None if parent is None else parent._hash, tokens, extra))
+        self._hash = hasher((parent, tokens, extra))
 
     def __hash__(self) -> int:
         """Return the chained hash, computed once."""
