@@ -45,6 +45,15 @@ _GRAPHS = "what can be recorded is recorded, and what cannot runs directly"
 _SHARE = "the KV cache is sized by --kv-cache-memory-bytes or --num-gpu-blocks-override"
 _PARALLEL = "this version splits a model by --tensor-parallel-size alone"
 
+#: settings that vLLM does not have; all others have its names, and are honoured
+OWN_FLAGS = frozenset(
+    {
+        *("access-log", "depth", "log-format", "log-level", "lora-root", "max-body-bytes"),
+        *("max-step-ms", "max-stream-backlog-tokens", "shutdown-timeout-s", "strict-fields"),
+        *("allow-replace", "disable-plugin", "only-plugin", "plugin", "strict-plugins", "threads"),
+    }
+)
+
 FOREIGN: Mapping[str, Foreign] = MappingProxyType(
     {
         "scheduling-policy": _renamed("scheduler"),
