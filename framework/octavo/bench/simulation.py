@@ -68,9 +68,10 @@ class Fate:
 
     def take(self, output: EngineOutput, now_s: float) -> None:
         """Note news of the request."""
-        self.num_output_tokens += len(output.token_ids)
-        if output.token_ids and self.first_s is None:
-            self.first_s = now_s
+        if output.token_ids:
+            self.num_output_tokens += len(output.token_ids)
+            if self.first_s is None:
+                self.first_s = now_s
         if output.finish_reason is not None:
             self.end_s, self.finish_reason = now_s, output.finish_reason
 

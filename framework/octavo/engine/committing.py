@@ -12,7 +12,6 @@ from octavo.engine.plan import RowError
 from octavo.engine.request import Request, RequestState
 
 if TYPE_CHECKING:
-    from octavo.engine.messages import TokenLogprobs
     from octavo.engine.plan import RowAdvance, StepResult
     from octavo.engine.scheduled_step import ScheduledStep
     from octavo.engine.scheduling import SchedulingCore
@@ -40,18 +39,17 @@ class Committer:
             request.num_placeholders -= advance.is_sampling
             if request.state is _FINISHED:
                 continue  # aborted or stopped while this step was in flight
-            if index in errors:
+            if errors and index in errors:
                 outputs.append(self.fail(request, errors[index]))
                 continue
-            is_first = len(request.token_ids) == request.num_prompt_tokens
             token_ids, reason = self._append(request, result.token_ids[index])
             num_generated += len(token_ids)
             if request.epoch == epoch:
                 self._advance(request, advance, result, index, len(token_ids))
             if advance.is_sampling:
-                output = self._output(request, token_ids, logprobs.get(index), reason)
-                if is_first:
-                    output.prompt_logprobs = request.prompt_logprobs
+                output = self._output(request, token_ids, reason)
+                if logprobs and index in logprobs:
+                    output.logprobs = logprobs[index][: len(token_ids)]
                 outputs.append(output)
             elif request.max_tokens == 0 and request.num_computed == request.num_prompt_tokens:
                 outputs.append(self.finish(request, "length"))
@@ -143,20 +141,14 @@ class Committer:
             request.prompt_logprobs.extend(result.prompt_logprobs.get(index, ()))
             request.is_scored = end >= request.num_prompt_tokens
 
-    def _output(
-        self,
-        request: Request,
-        token_ids: list[int],
-        logprobs: list[TokenLogprobs] | None,
-        reason: str | None,
-    ) -> EngineOutput:
+    def _output(self, request: Request, token_ids: list[int], reason: str | None) -> EngineOutput:
         """Return the news of newly sampled tokens, and end the request if there is a reason to."""
-        output = EngineOutput(request.request_id, token_ids)
-        output.num_cached_tokens = request.num_cached_tokens
-        if logprobs is not None:
-            output.logprobs = logprobs[: len(token_ids)]
+        output = EngineOutput(
+            request.request_id, token_ids, None, None, request.num_cached_tokens, reason
+        )
+        if request.prompt_logprobs is not None and request.num_output_tokens == len(token_ids):
+            output.prompt_logprobs = request.prompt_logprobs
         if reason is not None:
-            output.finish_reason = reason
             if reason == "stop" and token_ids[-1] in request.source.stop_token_ids:
                 output.stop_reason = token_ids[-1]
             self._end(request, reason)

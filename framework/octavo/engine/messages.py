@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from octavo.errors import RequestError, RequestFailedError
 from octavo.interfaces.adapter import AdapterUse  # noqa: TC001 - msgspec reads annotations
 from octavo.interfaces.grammar import GrammarSpec  # noqa: TC001 - as above
@@ -48,9 +50,8 @@ class EngineRequest:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class EngineOutput:
-    """News of one request after a step.
+class EngineOutput(msgspec.Struct, omit_defaults=True):
+    """News of one request after a step. A struct, as there is one for each token.
 
     `prompt_logprobs` comes once, with the first output: one entry per prompt token, the first
     None. `finish_reason`: stop, length, abort or error; `stop_reason` is the stop token id that

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence  # noqa: TC003 - msgspec reads annotations
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from octavo.engine.messages import TokenLogprobs  # noqa: TC001 - as above
 from octavo.errors import OctavoError, RequestError
@@ -39,8 +41,7 @@ class RowStart:
     spec: RowSpec
 
 
-@dataclass(slots=True)
-class RowAdvance:
+class RowAdvance(msgspec.Struct):
     """One request's share of a step: positions start .. start + num_tokens.
 
     The last tokens are `drafts`: guesses, each of which is verified by the row of logits before

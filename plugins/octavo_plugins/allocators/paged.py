@@ -165,9 +165,9 @@ class PagedAllocator(Allocator):
     ) -> tuple[int, list[list[int]]]:
         """Return how many fresh blocks are needed, and the ids of the hit blocks by group."""
         num_blocks = -(-num_tokens // self.block_size)
-        num_groups = len(self._reaches)
-        if not num_hit_tokens or table.num_blocks:
-            return max(0, num_blocks - table.num_blocks) * num_groups, []
+        num_groups, num_had = len(self._reaches), len(table.groups[0])
+        if not num_hit_tokens or num_had:
+            return max(0, num_blocks - num_had) * num_groups, []
         num_hits = num_hit_tokens // self.block_size
         hits = []
         for group, reach in enumerate(self._reaches):
@@ -185,10 +185,9 @@ class PagedAllocator(Allocator):
         while (start := table.num_hashed_blocks * size) + size <= num_tokens:
             parent = table.keys[-1] if table.keys else None
             key = self._key(parent, token_ids[start : start + size], table)
-            blocks = self._blocks_of.get(key)
-            if blocks is None:
-                blocks = self._blocks_of[key] = [0] * len(self._reaches)
-            else:
+            fresh = [0] * len(self._reaches)
+            blocks = self._blocks_of.setdefault(key, fresh)
+            if blocks is not fresh:
                 key = self._canonical(key, blocks)
             for group, ids in enumerate(table.groups):
                 block_id = ids[table.num_hashed_blocks]
@@ -252,7 +251,7 @@ class PagedAllocator(Allocator):
         key, group = name
         blocks = self._blocks_of[key]
         blocks[group] = 0
-        if not any(blocks):
+        if len(blocks) == 1 or not any(blocks):
             del self._blocks_of[key]
         self._name_of[block_id] = None
 
