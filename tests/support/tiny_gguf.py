@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 ARCHITECTURES["smollm3"] = "smollm3"
+ARCHITECTURES |= {"gemma2": "gemma2", "gemma3_text": "gemma3"}
+GEMMA = ("gemma2", "gemma3")
 PERMUTED = ("llama", "smollm3")
 NAMES = {
     "model.embed_tokens": "token_embd",
@@ -36,6 +38,11 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+GEMMA_NAMES = {
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 
 
 def write_gguf(model: Any, path: Path, block_type: str = "F32") -> Path:
@@ -49,12 +56,16 @@ def write_gguf(model: Any, path: Path, block_type: str = "F32") -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     _write_sizes(writer, config, head_dim)
+    if architecture in GEMMA:
+        _write_gemma(writer, config, architecture)
     _write_rope(writer, config, head_dim)
     _write_tokens(writer, config.vocab_size)
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         array = tensor.numpy()
+        if architecture in GEMMA and name.endswith("norm.weight"):
+            array = array + 1
         if architecture in PERMUTED and ".q_proj" in name:
             array = permute(array, config.num_attention_heads)
         if architecture in PERMUTED and ".k_proj" in name:
@@ -63,9 +74,9 @@ def write_gguf(model: Any, path: Path, block_type: str = "F32") -> Path:
             kind = gguf.GGMLQuantizationType[block_type]
             data = gguf.quantize(np.ascontiguousarray(array), kind)
             _set_weight(tensor, name, gguf.dequantize(data, kind), architecture, config)
-            writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+            writer.add_tensor(gguf_name(name, architecture), data, raw_dtype=kind)
         else:
-            writer.add_tensor(gguf_name(name), np.ascontiguousarray(array))
+            writer.add_tensor(gguf_name(name, architecture), np.ascontiguousarray(array))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -85,13 +96,14 @@ def unpermute(array: NDArray[Any], num_heads: int) -> NDArray[Any]:
     return pairs.swapaxes(1, 2).reshape(array.shape)
 
 
-def gguf_name(name: str) -> str:
+def gguf_name(name: str, architecture: str = "llama") -> str:
     """Return llama.cpp's name of a tensor."""
+    names = NAMES | GEMMA_NAMES if architecture in GEMMA else NAMES
     module, kind = name.rsplit(".", 1)
     if not module.startswith("model.layers."):
-        return f"{NAMES[module]}.{kind}"
+        return f"{names[module]}.{kind}"
     _, _, layer, module = module.split(".", 3)
-    return f"blk.{layer}.{NAMES[module]}.{kind}"
+    return f"blk.{layer}.{names[module]}.{kind}"
 
 
 def llama3_factors(rope: dict[str, Any], head_dim: int) -> NDArray[np.float32]:
@@ -132,8 +144,18 @@ def _write_sizes(writer: Any, config: Any, head_dim: int) -> None:
     writer.add_vocab_size(config.vocab_size)
 
 
+def _write_gemma(writer: Any, config: Any, architecture: str) -> None:
+    writer.add_sliding_window(config.sliding_window)
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if getattr(config, key) is not None:
+            writer.add_float32(f"{architecture}.{key}", getattr(config, key))
+    if "sliding_attention" in config.rope_parameters:
+        theta = config.rope_parameters["sliding_attention"]["rope_theta"]
+        writer.add_float32(f"{architecture}.rope.freq_base_swa", theta)
+
+
 def _write_rope(writer: Any, config: Any, head_dim: int) -> None:
-    rope = config.rope_parameters
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] == "llama3":

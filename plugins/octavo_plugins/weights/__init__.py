@@ -31,6 +31,7 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="dummy",
             target="octavo_plugins.weights.dummy:DummyFormat",
+            offers=frozenset({"by-name-only"}),
             summary="random weights of the right shapes, for tests and timing",
         )
 

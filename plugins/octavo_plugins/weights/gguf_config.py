@@ -14,6 +14,7 @@ import numpy as np
 
 from octavo.errors import ModelLoadError, did_you_mean
 from octavo_plugins.formats.gguf_vocabulary import read_named_ids
+from octavo_plugins.weights.gguf_gemma import adapt_to_gemma
 from octavo_plugins.weights.gguf_rope import explain_factors, max_positions_with, rope_scaling
 from octavo_plugins.weights.rope_keys import with_both_spellings
 
@@ -34,11 +35,13 @@ class GgufArchitecture:
     """An architecture as GGUF names it, and what Hugging Face calls it.
 
     `is_interleaved`: converters stored query and key rows in interleaved rotary order.
+    `is_gemma`: layers have norms behind their halves too, and all norms have one added.
     """
 
     hugging_face: str
     model_type: str
     is_interleaved: bool
+    is_gemma: bool = False
 
 
 ARCHITECTURES: Final[Mapping[str, GgufArchitecture]] = MappingProxyType(
@@ -46,6 +49,12 @@ ARCHITECTURES: Final[Mapping[str, GgufArchitecture]] = MappingProxyType(
         "llama": GgufArchitecture("LlamaForCausalLM", "llama", is_interleaved=True),
         "qwen2": GgufArchitecture("Qwen2ForCausalLM", "qwen2", is_interleaved=False),
         "qwen3": GgufArchitecture("Qwen3ForCausalLM", "qwen3", is_interleaved=False),
+        "gemma2": GgufArchitecture(
+            "Gemma2ForCausalLM", "gemma2", is_interleaved=False, is_gemma=True
+        ),
+        "gemma3": GgufArchitecture(
+            "Gemma3ForCausalLM", "gemma3_text", is_interleaved=False, is_gemma=True
+        ),
         "smollm3": GgufArchitecture("SmolLM3ForCausalLM", "smollm3", is_interleaved=True),
     }
 )
@@ -105,6 +114,8 @@ def translate_config(header: GgufHeader, tensors: Mapping[str, TensorInfo]) -> d
     }
     config |= _rope(keys, tensors, head_dim) | _windows(keys) | _special_ids(header)
     _adapt(config, name)
+    if architecture.is_gemma:
+        adapt_to_gemma(config, header, name)
     return with_both_spellings(config)
 
 
@@ -204,6 +215,9 @@ def _windows(keys: _Keys) -> dict[str, Any]:
     pattern = keys.header.metadata.get(f"{keys.architecture}.attention.sliding_window_pattern")
     if pattern is None:
         return {**result, "max_window_layers": 0}
+    if isinstance(pattern, int) and not isinstance(pattern, bool):
+        # every so-manieth layer sees all; 0: none does
+        pattern = np.array([pattern == 0 or (i + 1) % pattern != 0 for i in range(num_layers)])
     if not isinstance(pattern, np.ndarray) or len(pattern) != num_layers:
         keys.refuse("attention.sliding_window_pattern", "it must be a bool for each layer")
     result["layer_types"] = [

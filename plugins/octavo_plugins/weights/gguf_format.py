@@ -24,6 +24,7 @@ from octavo_plugins.weights.gguf_config import (
     translate_config,
     translate_generation_config,
 )
+from octavo_plugins.weights.gguf_gemma import without_one
 from octavo_plugins.weights.gguf_names import (
     hugging_face_name,
     interleaved_heads,
@@ -58,7 +59,7 @@ class GgufFormat(WeightsFormat):
 
 
 class GgufCheckpoint(Checkpoint):
-    """An opened GGUF model. Blocks are views of the mapped files, except where rows move."""
+    """An opened GGUF model. Blocks are views of the mapped files, except where these differ."""
 
     def __init__(self, path: Path) -> None:
         self._headers: list[GgufHeader] = read_splits(path)
@@ -72,12 +73,14 @@ class GgufCheckpoint(Checkpoint):
                 tokenizer_path=first.path,
             )
         )
-        self._is_interleaved = ARCHITECTURES[architecture_of(first)].is_interleaved
+        self._architecture = ARCHITECTURES[architecture_of(first)]
         self._places: dict[str, tuple[GgufHeader, TensorInfo]] = {}
         for header in self._headers:
             for name, info in header.tensors.items():
                 if name != ROPE_FACTORS:  # part of the config
-                    self._places[hugging_face_name(name)] = (header, info)
+                    is_gemma = self._architecture.is_gemma
+                    place = (header, info)
+                    self._places[hugging_face_name(name, is_gemma=is_gemma)] = place
 
     def names(self) -> list[str]:
         """Return the Hugging Face names of all tensors."""
@@ -102,10 +105,12 @@ class GgufCheckpoint(Checkpoint):
                 f"decodable are {', '.join(BLOCK_TYPES)}",
             )
         blocks = WeightBlocks(name, info.type_name, info.shape, header.rows(info), str(header.path))
+        if self._architecture.is_gemma and name.endswith("norm.weight"):
+            return without_one(blocks)
         return self._in_order(blocks)
 
     def _in_order(self, blocks: WeightBlocks) -> WeightBlocks:
-        if not self._is_interleaved:
+        if not self._architecture.is_interleaved:
             return blocks
         num_heads = interleaved_heads(
             blocks.name,

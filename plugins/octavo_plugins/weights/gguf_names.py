@@ -46,15 +46,26 @@ _INSIDE_LAYERS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# Gemma's layers norm what each half of them adds, too; the norm before the second half has
+# another name than Llama's, whose name stands for the norm behind the first.
+_OF_GEMMA: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_attention_norm": "post_attention_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    }
+)
+
 _LAYER: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _INTERLEAVED: Final = re.compile(r"\.self_attn\.([qk])_proj\.(weight|bias)$")
 
 
-def hugging_face_name(gguf_name: str) -> str:
+def hugging_face_name(gguf_name: str, *, is_gemma: bool = False) -> str:
     """Return the Hugging Face name of a tensor; a name not known stays as it is."""
     match = _LAYER.fullmatch(gguf_name)
-    if match is not None and match[2] in _INSIDE_LAYERS:
-        return f"model.layers.{match[1]}.{_INSIDE_LAYERS[match[2]]}.{match[3]}"
+    inside = {**_INSIDE_LAYERS, **_OF_GEMMA} if is_gemma else _INSIDE_LAYERS
+    if match is not None and match[2] in inside:
+        return f"model.layers.{match[1]}.{inside[match[2]]}.{match[3]}"
     stem, _, ending = gguf_name.rpartition(".")
     if stem in _OUTSIDE_LAYERS and ending in {"weight", "bias"}:
         return f"{_OUTSIDE_LAYERS[stem]}.{ending}"

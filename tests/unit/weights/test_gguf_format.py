@@ -284,7 +284,7 @@ REFUSED = {
         (
             "unknown architecture 'lama' (GGUF file '{path}', 'general.architecture')\n"
             "  did you mean 'llama'?\n"
-            "  known are llama, qwen2, qwen3, smollm3\n"
+            "  known are llama, qwen2, qwen3, gemma2, gemma3, smollm3\n"
             "  a folder with safetensors may work where its GGUF does not"
         ),
     ),
