@@ -157,6 +157,16 @@ def test_a_token_has_the_same_bits_whoever_else_is_changed(options):
 SHAPES = [(9, 64), (40, 96), (70, 2048)]
 
 
+def test_a_token_has_the_same_bits_among_many_of_its_adapter(options):
+    tokens = list(range(45))
+    x, out = noise(len(tokens), COLUMNS, seed=9), noise(len(tokens), OUTPUTS, seed=8)
+    whole = adapt(out, x, [(0, tokens[:8]), (3, tokens[8:])], options)
+
+    for token in tokens:
+        alone = adapt(out, x, [(0 if token < 8 else 3, [token])], options)
+        assert torch.equal(alone[token], whole[token])
+
+
 @pytest.mark.parametrize("parts", [[300], [160, 140], [161, 139]], ids=str)
 @pytest.mark.parametrize("is_exact", [False, True])
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)

@@ -18,8 +18,11 @@ constexpr int64_t RANKS = 4;
 constexpr int64_t AHEAD_BYTES = 1024;
 // Panels of outputs that are summed at once.
 constexpr int64_t PANELS_AT_ONCE = 2;
-// Tokens that meet the same factors at once.
-constexpr int64_t TOKENS = 4;
+// Tokens that meet the same factors at once, in registers: for ranks, and for outputs if there are
+// so many; and those of one piece of work, in turns, while the factors are in the cache.
+constexpr int64_t TOKENS = 4, MANY_TOKENS = 8, TOKENS_IN_TURNS = 16;
+// With more adapters than this in a step, their factors would push one another out of the cache.
+constexpr int64_t MOST_FETCHED = 4;
 
 Floats read(const float* p) { return load(p); }
 Floats read(const uint16_t* p) { return load_half(p); }
@@ -42,15 +45,25 @@ void multiply_group(const TokenBlock& block, const Adapt& a, const Element* fact
     x[t] = a.x + block.tokens[t] * a.x_stride;
     for (int k = 0; k < RANKS; k++) sums[t][k] = Floats(0.0f);
   }
-  for (int64_t i = 0; i < a.columns; i += LANES, factors += RANKS * LANES) {
+  const auto add_vector = [&](auto&& values_of) {
     for (int64_t k = 0; k < RANKS * LANES * int64_t(sizeof(Element)); k += 64)
       __builtin_prefetch(reinterpret_cast<const char*>(factors) + AHEAD_BYTES + k);
+    Floats read_once[RANKS];
+#pragma GCC unroll 4
+    for (int k = 0; k < RANKS; k++) read_once[k] = read(factors + k * LANES);
+#pragma GCC unroll 4
     for (int t = 0; t < tokens; t++) {
-      const Floats values = load_first(x[t] + i, a.columns - i);
-      for (int k = 0; k < RANKS; k++)
-        sums[t][k] = fma(read(factors + k * LANES), values, sums[t][k]);
+      const Floats values = values_of(x[t]);
+#pragma GCC unroll 4
+      for (int k = 0; k < RANKS; k++) sums[t][k] = fma(read_once[k], values, sums[t][k]);
     }
-  }
+    factors += RANKS * LANES;
+  };
+  int64_t i = 0;
+  for (; i + LANES <= a.columns; i += LANES)
+    add_vector([&](const float* row) { return load(row + i); });
+  if (i < a.columns)
+    add_vector([&](const float* row) { return load_first(row + i, a.columns - i); });
   for (int t = 0; t < tokens; t++)
     for (int k = 0; k < RANKS; k++)
       block.ranks[t * block.stride + group * RANKS + k] = block.scales[t] * sum(sums[t][k]);
@@ -92,8 +105,9 @@ void add_piece(const TokenBlock& block, const Adapt& a, const LowRankPiece& piec
   for (; panel < last; panel++) add_panels<1, tokens, Element>(block, a, piece, panel);
 }
 
-// Calls work(count, element) with a number of tokens and an element of factors as constants.
-template <class Work>
+// Calls work(count, element) with a number of tokens, `most` or at most TOKENS, and an element of
+// factors as constants.
+template <int64_t most, class Work>
 void dispatch(int64_t tokens, bool is_half, Work&& work) {
   const auto with_element = [&](auto count) {
     if (is_half)
@@ -105,8 +119,14 @@ void dispatch(int64_t tokens, bool is_half, Work&& work) {
     case 1: return with_element(std::integral_constant<int, 1>());
     case 2: return with_element(std::integral_constant<int, 2>());
     case 3: return with_element(std::integral_constant<int, 3>());
-    default: return with_element(std::integral_constant<int, TOKENS>());
+    case TOKENS: return with_element(std::integral_constant<int, TOKENS>());
+    default: return with_element(std::integral_constant<int, most>());
   }
+}
+
+// Pieces of work that the tokens of a segment are.
+int64_t turns_of(const AdapterSegment& segment) {
+  return (segment.num_tokens + TOKENS_IN_TURNS - 1) / TOKENS_IN_TURNS;
 }
 
 // Calls work(piece, first, last) for the pieces of a change that lie in panels [first, last).
@@ -125,7 +145,7 @@ void each_piece(const LowRank& change, int64_t first, int64_t last, Work&& work)
 LowRankChange::LowRankChange(const Adapt& arguments, float* ranks)
     : arguments_(arguments), ranks_(ranks), groups_(arguments.max_rank / RANKS) {
   for (int64_t s = 0; s < arguments.batch->count; s++)
-    num_pieces_ += (arguments.batch->segments[s].num_tokens + TOKENS - 1) / TOKENS * groups_;
+    num_pieces_ += turns_of(arguments.batch->segments[s]) * groups_;
 }
 
 const LowRank* LowRankChange::change_of(const AdapterSegment& segment) const {
@@ -134,64 +154,84 @@ const LowRank* LowRankChange::change_of(const AdapterSegment& segment) const {
   return &a.by_slot[segment.slot];
 }
 
-// Calls work(number, change, block, number of tokens) for each block of tokens; the ranks of
-// token i of a segment stand at (tokens of the segments before + i) * max_rank.
+// Calls work(change, block, number of tokens) for each block of tokens [first, last) of a segment,
+// whose ranks stand at `ranks`, max_rank for each token. Blocks are of `most` tokens, the last ones
+// of TOKENS at most.
 template <class Work>
-void LowRankChange::each_block(Work&& work) const {
-  const Adapt& a = arguments_;
+void LowRankChange::each_block(const AdapterSegment& segment, int64_t first, int64_t last,
+                               int64_t most, float* ranks, Work&& work) const {
+  const LowRank* change = change_of(segment);
+  if (change == nullptr) return;
+  const int64_t stride = arguments_.max_rank;
+  for (int64_t i = first, tokens; i < last; i += tokens) {
+    tokens = last - i >= most ? most : std::min(TOKENS, last - i);
+    const TokenBlock block{segment.tokens + i, segment.scales + i, ranks + i * stride, stride};
+    work(*change, block, tokens);
+  }
+}
+
+// Calls work(segment, its ranks) for each segment.
+template <class Work>
+void LowRankChange::each_segment(Work&& work) const {
   float* ranks = ranks_;
-  int64_t number = 0;
-  for (int64_t s = 0; s < a.batch->count; s++) {
-    const AdapterSegment& segment = a.batch->segments[s];
-    const LowRank* change = change_of(segment);
-    for (int64_t i = 0; i < segment.num_tokens; i += TOKENS, number++) {
-      const TokenBlock block{segment.tokens + i, segment.scales + i, ranks + i * a.max_rank,
-                             a.max_rank};
-      if (change != nullptr)
-        work(number, *change, block, std::min(TOKENS, segment.num_tokens - i));
-    }
-    ranks += segment.num_tokens * a.max_rank;
+  for (int64_t s = 0; s < arguments_.batch->count; s++) {
+    const AdapterSegment& segment = arguments_.batch->segments[s];
+    work(segment, ranks);
+    ranks += segment.num_tokens * arguments_.max_rank;
   }
 }
 
 void LowRankChange::compute_ranks(int64_t piece) const {
-  const int64_t wanted = piece / groups_, group = piece % groups_;
-  each_block([&](int64_t number, const LowRank& change, const TokenBlock& block, int64_t tokens) {
-    if (number != wanted || group * RANKS >= change.rank) return;
-    const int64_t size = (arguments_.columns + LANES - 1) / LANES * RANKS * LANES;
-    dispatch(tokens, change.is_half, [&](auto count, auto element) {
-      using Element = decltype(element);
-      const Element* factors = static_cast<const Element*>(change.a) + group * size;
-      multiply_group<count>(block, arguments_, factors, group);
-    });
+  int64_t turn = piece / groups_;
+  const int64_t group = piece % groups_;
+  const int64_t size = (arguments_.columns + LANES - 1) / LANES * RANKS * LANES;
+  each_segment([&](const AdapterSegment& segment, float* ranks) {
+    const int64_t turns = turns_of(segment), first = turn * TOKENS_IN_TURNS;
+    turn -= turns;
+    if (first < 0 || turn >= 0) return;  // of another segment
+    const int64_t last = std::min(segment.num_tokens, first + TOKENS_IN_TURNS);
+    const auto work = [&](const LowRank& change, const TokenBlock& block, int64_t tokens) {
+      if (group * RANKS >= change.rank) return;
+      dispatch<TOKENS>(tokens, change.is_half, [&](auto count, auto element) {
+        using Element = decltype(element);
+        const Element* factors = static_cast<const Element*>(change.a) + group * size;
+        multiply_group<count>(block, arguments_, factors, group);
+      });
+    };
+    each_block(segment, first, last, TOKENS, ranks, work);
   });
 }
 
 void LowRankChange::prefetch(int64_t first, int64_t last) const {
   const AdapterSegments& batch = *arguments_.batch;
-  // with more than one segment the adapters would push one another out
-  if (batch.count != 1) return;
-  const LowRank* change = change_of(batch.segments[0]);
-  if (change == nullptr) return;
-  const int64_t element_bytes = change->is_half ? sizeof(uint16_t) : sizeof(float);
-  each_piece(*change, first / LANES, (last + LANES - 1) / LANES,
-             [&](const LowRankPiece& piece, int64_t from, int64_t to) {
-               const int64_t bytes = piece.rank * LANES * element_bytes;
-               const char* b = static_cast<const char*>(piece.b);
-               for (int64_t i = (from - piece.first_panel) * bytes;
-                    i < (to - piece.first_panel) * bytes; i += 64)
-                 __builtin_prefetch(b + i);
-             });
+  if (batch.count > MOST_FETCHED) return;
+  for (int64_t s = 0; s < batch.count; s++) {
+    const LowRank* change = change_of(batch.segments[s]);
+    if (change == nullptr) continue;
+    const int64_t element_bytes = change->is_half ? sizeof(uint16_t) : sizeof(float);
+    each_piece(*change, first / LANES, (last + LANES - 1) / LANES,
+               [&](const LowRankPiece& piece, int64_t from, int64_t to) {
+                 const int64_t bytes = piece.rank * LANES * element_bytes;
+                 const char* b = static_cast<const char*>(piece.b);
+                 for (int64_t i = (from - piece.first_panel) * bytes;
+                      i < (to - piece.first_panel) * bytes; i += 64)
+                   __builtin_prefetch(b + i);
+               });
+  }
 }
 
 void LowRankChange::add(int64_t first, int64_t last) const {
-  each_block([&](int64_t, const LowRank& change, const TokenBlock& block, int64_t tokens) {
-    each_piece(change, first / LANES, (last + LANES - 1) / LANES,
-               [&](const LowRankPiece& piece, int64_t from, int64_t to) {
-                 dispatch(tokens, change.is_half, [&](auto count, auto element) {
-                   add_piece<count, decltype(element)>(block, arguments_, piece, from, to);
-                 });
-               });
+  const int64_t first_panel = first / LANES, last_panel = (last + LANES - 1) / LANES;
+  each_segment([&](const AdapterSegment& segment, float* ranks) {
+    const auto work = [&](const LowRank& change, const TokenBlock& block, int64_t tokens) {
+      dispatch<MANY_TOKENS>(tokens, change.is_half, [&](auto count, auto element) {
+        each_piece(change, first_panel, last_panel,
+                   [&](const LowRankPiece& piece, int64_t from, int64_t to) {
+                     add_piece<count, decltype(element)>(block, arguments_, piece, from, to);
+                   });
+      });
+    };
+    each_block(segment, 0, segment.num_tokens, MANY_TOKENS, ranks, work);
   });
 }
 

@@ -19,7 +19,7 @@ class LowRankChange {
   int64_t num_pieces() const { return num_pieces_; }
   void compute_ranks(int64_t piece) const;
 
-  // Fetches the factors that columns [first, last) of the result want, if there are few tokens.
+  // Fetches the factors that columns [first, last) of the result want, if adapters are few.
   void prefetch(int64_t first, int64_t last) const;
   // Adds to columns [first, last), whole panels of them, once all ranks are known.
   void add(int64_t first, int64_t last) const;
@@ -27,7 +27,10 @@ class LowRankChange {
  private:
   const LowRank* change_of(const AdapterSegment& segment) const;
   template <class Work>
-  void each_block(Work&& work) const;
+  void each_segment(Work&& work) const;
+  template <class Work>
+  void each_block(const AdapterSegment& segment, int64_t first, int64_t last, int64_t most,
+                  float* ranks, Work&& work) const;
 
   const Adapt& arguments_;
   float* const ranks_;
