@@ -37,10 +37,12 @@ NAMED = {
         "octavo.interfaces.ops": "a count is a cell that native kernels read",
         "octavo.interfaces.weights": "weight blocks are views of mapped files",
         "octavo.bench": "it measures",
+        "octavo.testing.tensors": "definitions of what op sets compute",
     },
     "torch": {
         "octavo.execution": "the runner's side of the executor's wall",
         "octavo.bench": "it measures",
+        "octavo.testing.tensors": "definitions of what op sets compute",
     },
     "msgspec": {
         "octavo.serving": "messages between the server and the engine process",
@@ -138,7 +140,11 @@ def test_every_exception_is_used():
     [
         ("octavo.engine.x", "import octavo_plugins", "octavo may not import octavo_plugins"),
         ("octavo.engine.x", "from octavo_kernels import y", "octavo may not import octavo_kernels"),
-        ("octavo.engine.x", "import torch.nn", "torch belongs in octavo.bench, octavo.execution"),
+        (
+            "octavo.engine.x",
+            "import torch.nn",
+            "torch belongs in octavo.bench, octavo.execution, octavo.testing.tensors",
+        ),
         ("octavo.x", "def f():\n    import requests", "octavo may not import requests"),
         (
             "octavo.x",

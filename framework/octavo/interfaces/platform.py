@@ -13,6 +13,8 @@ class Platform(ABC):
     """Facts of a device.
 
     L1  asking changes nothing: neither affinity, nor threads, nor memory.
+    L2  numbers are those of a machine: at least one thread, no more than processors, some memory.
+    L3  facts and reasons are text.
     """
 
     def __init__(self, options: Any = None) -> None:

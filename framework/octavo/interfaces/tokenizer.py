@@ -112,7 +112,19 @@ class Tokenizer(ABC):
 
 
 class TokenizerFormat(ABC):
-    """A way in which tokenizers are stored. Its constructor reads no file."""
+    """A way in which tokenizers are stored. Its constructor reads no file.
+
+    Of the tokenizers that it loads, T1 to T4 say what `Tokenizer` says:
+
+    T1  `decode(ids)` is the tokens' bytes joined, where `has_exact_bytes`.
+    T2  a marker (an added token) is one id wherever its text stands.
+    T3  `encode` never fails on a string; a lone surrogate is read as U+FFFD.
+    T4  every id that a property returns is below `vocab_size`; outside there is no text.
+    T5  a text that is encoded and decoded comes back, where `has_exact_bytes`.
+    T6  in whatever pieces ids come, the text that is streamed is the one that is decoded at once.
+    T7  the spelling of an id leads back to it.
+    T8  a path without such a tokenizer has reasons in `why_not`, and `load` raises ModelLoadError.
+    """
 
     @abstractmethod
     def why_not(self, path: Path) -> list[str]:

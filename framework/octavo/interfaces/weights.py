@@ -199,7 +199,18 @@ class Checkpoint(ABC):
 
 
 class WeightsFormat(ABC):
-    """A file format.  Its constructor takes the component's options and reads no file."""
+    """A file format.  Its constructor takes the component's options and reads no file.
+
+    Of the checkpoints that it opens, W1 to W5 say what `Checkpoint` says:
+
+    W1  configs speak Hugging Face's language, the same from `open` and from `open_config`.
+    W2  every name can be read, in its shape and type; another is a ModelLoadError that names it.
+    W3  only files that belong to the checkpoint are read: no stray file beside them.
+    W4  a truncated or inconsistent file is an error when opening, never later garbage.
+    W5  `close()` twice is fine; blocks that were handed out stay valid.
+    W6  a path without such a checkpoint has reasons in `why_not`, and raises ModelLoadError; one
+        with it has none, but for formats that offer `by-name-only`.
+    """
 
     @abstractmethod
     def why_not(self, path: Path) -> list[str]:

@@ -22,32 +22,44 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from octavo.testing.allocators import AllocatorSuite
-    from octavo.testing.attentions import AttentionSuite
     from octavo.testing.evictions import EvictionSuite
-    from octavo.testing.ops import OpsSuite
+    from octavo.testing.platforms import PlatformSuite
     from octavo.testing.proposers import ProposerSuite
     from octavo.testing.schedulers import SchedulerSuite
-    from octavo.testing.stages import StageSuite
+    from octavo.testing.sources import SourceSuite
+    from octavo.testing.tensors.attentions import AttentionSuite
+    from octavo.testing.tensors.ops import OpsSuite
+    from octavo.testing.tensors.stages import StageSuite
+    from octavo.testing.tokenizers import TokenizerSuite
+    from octavo.testing.weights import WeightsSuite
 
 __all__ = [
     "AllocatorSuite",
     "AttentionSuite",
     "EvictionSuite",
     "OpsSuite",
+    "PlatformSuite",
     "ProposerSuite",
     "SchedulerSuite",
+    "SourceSuite",
     "StageSuite",
+    "TokenizerSuite",
+    "WeightsSuite",
 ]
 
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
         "AllocatorSuite": "octavo.testing.allocators",
-        "AttentionSuite": "octavo.testing.attentions",
+        "AttentionSuite": "octavo.testing.tensors.attentions",
         "EvictionSuite": "octavo.testing.evictions",
-        "OpsSuite": "octavo.testing.ops",
+        "OpsSuite": "octavo.testing.tensors.ops",
+        "PlatformSuite": "octavo.testing.platforms",
         "ProposerSuite": "octavo.testing.proposers",
         "SchedulerSuite": "octavo.testing.schedulers",
-        "StageSuite": "octavo.testing.stages",
+        "SourceSuite": "octavo.testing.sources",
+        "StageSuite": "octavo.testing.tensors.stages",
+        "TokenizerSuite": "octavo.testing.tokenizers",
+        "WeightsSuite": "octavo.testing.weights",
     }
 )
 

@@ -8,7 +8,7 @@ Knows the engine and its parts. Does not know which of them is under test: `Part
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -247,8 +247,7 @@ class Run:
 
 def play(setup: EngineSetup, events: list[Event], story: Story, **watch: Any) -> Run:
     """Play a trace from its beginning to the end of all its requests."""
-    proposer = StubProposer() if setup.proposer else None
-    run = Run(make_engine(replace(setup, proposer=proposer)), story, **watch)
+    run = Run(make_engine(setup), story, **watch)
     for event in events:
         run.happen(event)
     run.end()

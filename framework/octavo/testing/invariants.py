@@ -9,6 +9,7 @@ Knows numbers, titles and checks. Does not know any kind, pytest or hypothesis.
 from __future__ import annotations
 
 import re
+import textwrap
 import traceback
 from dataclasses import dataclass
 from inspect import cleandoc
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     Check: TypeAlias = Callable[[Subject], str | None]
 
 _KIT = str(Path(__file__).parent)
+_SHOWN_CHARS = 400
 _NUMBERED = re.compile(r"([A-Z]\d+) {2}(\S.*)")
 
 
@@ -120,5 +122,5 @@ def where_raised(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if not frame.filename.startswith(_KIT)]
     place = f" ({Path(outside[-1].filename).name}:{outside[-1].lineno})" if outside else ""
-    text = " ".join(str(error).split())
+    text = textwrap.shorten(str(error), _SHOWN_CHARS)
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

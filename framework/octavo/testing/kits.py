@@ -41,13 +41,17 @@ INTERFACES: Mapping[str, str] = MappingProxyType(
 #: kinds whose promises are tested; each module has `promises`
 KITS: Mapping[str, str] = MappingProxyType(
     {
-        "attention": "octavo.testing.attentions",
-        "ops": "octavo.testing.ops",
+        "platform": "octavo.testing.platforms",
+        "ops": "octavo.testing.tensors.ops",
+        "attention": "octavo.testing.tensors.attentions",
         "scheduler": "octavo.testing.schedulers",
         "allocator": "octavo.testing.allocators",
         "eviction": "octavo.testing.evictions",
-        "sampler-stage": "octavo.testing.stages",
+        "sampler-stage": "octavo.testing.tensors.stages",
         "proposer": "octavo.testing.proposers",
+        "weights": "octavo.testing.weights",
+        "source": "octavo.testing.sources",
+        "tokenizer": "octavo.testing.tokenizers",
     }
 )
 

@@ -30,7 +30,7 @@ class LocalSource(ModelSource):
         """Return whether the reference is a path."""
         is_written_so = reference.startswith(_PATH_STARTS) or reference in {".", ".."}
         is_file_name = reference.lower().endswith(".gguf") and ":" not in reference
-        return is_written_so or is_file_name or (bool(reference) and Path(reference).exists())
+        return is_written_so or is_file_name or (bool(reference) and _exists(reference))
 
     def resolve(
         self, reference: str, *, revision: str | None = None, progress: Progress | None = None
@@ -56,6 +56,14 @@ class LocalSource(ModelSource):
             "" if parent.is_dir() else f"there is no folder '{parent}' either",
             f"looked for '{path.absolute()}'" if not path.is_absolute() else "",
         )
+
+
+def _exists(reference: str) -> bool:
+    """Return whether there is such a path; one that is too long for any is none."""
+    try:
+        return Path(reference).exists()
+    except OSError:
+        return False
 
 
 def _model_in(folder: Path) -> Path:

@@ -1,6 +1,6 @@
-"""The promises of op sets: O1 to O9.
+"""How op sets draw: O6 to O11 of their promises.
 
-Knows operations by their definitions, in float64. Does not know any op set, models or layers.
+Knows logits, filters and noise by their definitions, in float64. Does not know any op set.
 """
 
 from __future__ import annotations
@@ -13,127 +13,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from octavo.errors import OctavoError, UnsupportedError
-from octavo.interfaces.ops import Count, OpSet
 from octavo.interfaces.sampler import LogprobInputs
-from octavo.interfaces.weights import WeightBlocks
-from octavo.testing.invariants import PromiseBroken, Promises
-from octavo.testing.op_cases import CANARY, CAP, OpCase, Ops, blocks_of, noise, refusal_of
-from octavo.testing.sampling_cases import (
+from octavo.testing.invariants import PromiseBroken
+from octavo.testing.tensors.op_cases import Ops
+from octavo.testing.tensors.sampling_cases import (
     chi_square_limit,
     distribution,
     edited,
     inputs_of,
     mixed_rows,
 )
-from octavo.testing.suite import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from octavo.interfaces.ops import OpSet
     from octavo.interfaces.sampler import SamplingInputs, SamplingOutputs
     from octavo.testing.subjects import Subject
 
-promises = Promises("ops", OpSet)
-
 VOCAB = 150
-#: of a result's error to the result, both as root mean squares: what activations of a type allow
-_TOLERANCES = {"float64": 1e-6, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
-#: products of activations that are rounded to bytes, as kernels of quantised weights do
-_ROUNDED = 2e-2
-
-
-def _cases(subject: Subject) -> Iterator[OpCase]:
-    """Yield the operations; one that the op set refuses, as it may, is left out."""
-    for case in Ops(subject.build()).cases():
-        if case.is_optional and refusal_of(lambda case=case: case.run(Count(1))):  # type: ignore[misc]
-            continue
-        yield case
-
-
-@promises.keeps("O1")
-def rows_beyond_the_count_stay_as_they_were(subject: Subject) -> None:
-    """Of every operation, for every count."""
-    for case in _cases(subject):
-        for count in (0, 1, 4, CAP):
-            out = case.run(Count(count))
-            if bool((out[count:] != CANARY).any()):
-                raise PromiseBroken(f"{case.name} of {count} rows wrote beyond them")
-            if count and bool((out[:count] == CANARY).all()):
-                raise PromiseBroken(f"{case.name} of {count} rows wrote nothing")
-
-
-@promises.keeps("O2")
-def results_are_those_of_the_definition(subject: Subject) -> None:
-    """Of every operation, beside float64."""
-    limit = _TOLERANCES[subject.build().activation_dtype]
-    for case in _cases(subject):
-        got = case.run(Count(CAP)).double().cpu()
-        error = _relative(got - case.expected, case.expected)
-        allowed = max(limit, _ROUNDED) if case.name.startswith("linear") else limit
-        if not error <= allowed:
-            worst = int((got - case.expected).abs().flatten(1).max(1).values.argmax())
-            raise PromiseBroken(
-                f"{case.name} is off by {error:.2g} of the result, of {allowed:g} at most; row "
-                f"{worst} is {_shown(got[worst])}, not {_shown(case.expected[worst])}"
-            )
-
-
-def _relative(error: Tensor, of: Tensor) -> float:
-    return float(error.square().mean().sqrt() / of.square().mean().sqrt())
-
-
-def _shown(row: Tensor) -> list[float]:
-    return [round(value, 4) for value in row.flatten()[:4].tolist()]
-
-
-@promises.keeps("O3")
-def a_row_depends_on_its_own_row_alone(subject: Subject) -> None:
-    """Alone, or with others: the same up to rounding."""
-    for case in _cases(subject):
-        whole = case.run(Count(CAP)).double().cpu()
-        for count in (1, 2, 5):
-            part = case.run(Count(count)).double().cpu()[:count]
-            if not torch.allclose(part, whole[:count], rtol=1e-3, atol=1e-4):
-                raise PromiseBroken(
-                    f"{case.name}: rows of a batch of {count} differ from those of {CAP}"
-                )
-
-
-@promises.keeps("O4")
-def an_unknown_block_type_is_refused(subject: Subject) -> str:
-    """With the typed error, which names the tensor."""
-    ops: OpSet = subject.build()
-    blocks = WeightBlocks("model.w", "IQ9", (1, 8), np.zeros((1, 8), np.uint8), "a.gguf")
-    error = refusal_of(lambda: ops.pack_linear([blocks]))
-    if error is None:
-        raise PromiseBroken("weights of the unknown block type IQ9 are packed")
-    if "model.w" not in str(error) or "IQ9" not in str(error):
-        raise PromiseBroken(f"the error names neither tensor nor type: {error}")
-    if "F32" not in ops.block_types:
-        raise PromiseBroken("F32 is not among its block types")
-    return error.headline
-
-
-@promises.keeps("O5")
-def weights_are_packed_once(subject: Subject) -> None:
-    """What is done to a file's memory afterwards changes no result."""
-    ops: OpSet = subject.build()
-    made = Ops(ops)
-    weight = noise(32, 64) * 0.1
-    data = weight.clone()
-    packed = ops.pack_linear([blocks_of(data)])
-    results = []
-    for _ in range(2):
-        out = made.canaries(32)
-        ops.linear(out, made.on(made.x), packed, None, Count(CAP))
-        results.append(out.clone())
-        data.fill_(3.0)
-    if not torch.equal(results[0], results[1]):
-        raise PromiseBroken("a linear changes with the memory that its weight was packed from")
 
 
 def _logits(made: Ops, array: NDArray[np.float32]) -> Tensor:
@@ -147,7 +46,6 @@ def _draw(
     return ops.sample(_logits(made, array), copy.deepcopy(inputs))
 
 
-@promises.keeps("O6")
 def greedy_is_the_first_of_the_largest(subject: Subject) -> None:
     """And what may not be drawn is not drawn; bad rows are told, and no other suffers."""
     ops: OpSet = subject.build()
@@ -167,7 +65,6 @@ def greedy_is_the_first_of_the_largest(subject: Subject) -> None:
             )
 
 
-@promises.keeps("O7")
 def edits_and_filters_leave_exactly_what_they_should(subject: Subject) -> None:
     """Rows of all sorts beside float64: each draw is of what is left."""
     ops: OpSet = subject.build()
@@ -189,7 +86,6 @@ def edits_and_filters_leave_exactly_what_they_should(subject: Subject) -> None:
                     )
 
 
-@promises.keeps("O8")
 def draws_have_the_distribution(subject: Subject) -> None:
     """By chi-square, with the op set's own noise: plain, and behind each filter."""
     ops: OpSet = subject.build()
@@ -223,7 +119,6 @@ def draws_have_the_distribution(subject: Subject) -> None:
             )
 
 
-@promises.keeps("O9")
 def noise_is_a_function_of_its_numbers(subject: Subject) -> None:
     """The same alone and among others, in [0, 1), and different for different numbers."""
     ops: OpSet = subject.build()
@@ -249,7 +144,6 @@ def noise_is_a_function_of_its_numbers(subject: Subject) -> None:
         raise PromiseBroken(f"the noise has the mean {together.mean():.3f}")
 
 
-@promises.keeps("O10")
 def logprobs_are_those_of_the_logits(subject: Subject) -> None:
     """Of chosen and top tokens, beside float64; ties go by the lower id."""
     ops: OpSet = subject.build()
@@ -279,7 +173,6 @@ def logprobs_are_those_of_the_logits(subject: Subject) -> None:
             raise PromiseBroken(f"top logprobs {out.top_logprobs[i][:4]} of row {row}")
 
 
-@promises.keeps("O11")
 def a_draw_depends_on_its_own_row_alone(subject: Subject) -> None:
     """In another order, and with fewer others, each row draws the same token."""
     ops: OpSet = subject.build()
@@ -301,25 +194,3 @@ def a_draw_depends_on_its_own_row_alone(subject: Subject) -> None:
             raise PromiseBroken(
                 f"rows {order.tolist()} by themselves draw {tokens}, not {whole[order]}"
             )
-
-
-@promises.keeps("O12")
-def operations_it_lacks_are_refused(subject: Subject) -> str | None:
-    """With the typed error, and nothing half done."""
-    refused = []
-    for case in Ops(subject.build()).cases():
-        if not case.is_optional:
-            continue
-        try:
-            case.run(Count(1))
-        except UnsupportedError as error:
-            refused.append(error.headline)
-        except OctavoError as error:
-            raise PromiseBroken(
-                f"{case.name} fails with {type(error).__name__}: {error}"
-            ) from error
-    return refused[0] if refused else None
-
-
-class OpsSuite(Suite, promises=promises):
-    """The tests of an op set."""
