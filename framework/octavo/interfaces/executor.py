@@ -138,6 +138,7 @@ class Executor(ABC):
     X4  `prepare` may be called between any two steps and never waits; a request that needs a
         resource is submitted only once it is there.
     X5  `failed` raises, from any thread, what ended it while no step may have been running.
+    X6  its facts are those of a model: blocks, lengths, and costs that rise with the tokens.
     """
 
     def __init__(self, options: Any = None) -> None:

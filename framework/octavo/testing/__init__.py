@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from octavo.testing.allocators import AllocatorSuite
     from octavo.testing.evictions import EvictionSuite
+    from octavo.testing.executors import ExecutorSuite
     from octavo.testing.platforms import PlatformSuite
     from octavo.testing.proposers import ProposerSuite
     from octavo.testing.schedulers import SchedulerSuite
@@ -37,6 +38,7 @@ __all__ = [
     "AllocatorSuite",
     "AttentionSuite",
     "EvictionSuite",
+    "ExecutorSuite",
     "OpsSuite",
     "PlatformSuite",
     "ProposerSuite",
@@ -52,6 +54,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "AllocatorSuite": "octavo.testing.allocators",
         "AttentionSuite": "octavo.testing.tensors.attentions",
         "EvictionSuite": "octavo.testing.evictions",
+        "ExecutorSuite": "octavo.testing.executors",
         "OpsSuite": "octavo.testing.tensors.ops",
         "PlatformSuite": "octavo.testing.platforms",
         "ProposerSuite": "octavo.testing.proposers",

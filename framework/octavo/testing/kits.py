@@ -44,6 +44,7 @@ KITS: Mapping[str, str] = MappingProxyType(
         "platform": "octavo.testing.platforms",
         "ops": "octavo.testing.tensors.ops",
         "attention": "octavo.testing.tensors.attentions",
+        "executor": "octavo.testing.executors",
         "scheduler": "octavo.testing.schedulers",
         "allocator": "octavo.testing.allocators",
         "eviction": "octavo.testing.evictions",

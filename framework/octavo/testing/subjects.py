@@ -84,10 +84,17 @@ class Subject:
         return fact in self.entry.component.offers
 
     def reasons_against(self) -> list[str]:
-        """Return why it cannot run on this machine, whatever is chosen beside it."""
+        """Return why it cannot run on this machine, whatever is chosen beside it.
+
+        One that `auto` never takes says so by offering `by-name-only`: it has no such reasons.
+        """
+        if self.offers("by-name-only"):
+            return []
+        given = self.sample if isinstance(self.sample, dict) else {}
+        engine = EngineConfig(**{k: v for k, v in given.items() if k in EngineConfig.model_fields})
         nothing = MappingProxyType[str, ResolvedComponent]({})
         contexts = [
-            one(engine=EngineConfig(), model=ModelConfig(), chosen=nothing)
+            one(engine=engine, model=ModelConfig(), chosen=nothing)
             for one in (AutoContext, _Beside)
         ]
         return min((reasons_against(self.entry, one) for one in contexts), key=len)

@@ -34,6 +34,7 @@ class Plugin(OctavoSpecs):
             name="simulated",
             target="octavo_plugins.executors.simulated:SimulatedExecutor",
             options="octavo_plugins.executors.simulated:SimulatedOptions",
+            offers=frozenset({"by-name-only"}),
             summary="no model: steps take what a table says, in virtual time",
             why_not="octavo_plugins.executors.choices:simulated_why_not",
         )
