@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from octavo.cli import plugins_check
+from octavo.cli import plugins_check, plugins_new
 from octavo.config.auto import AutoContext, table_of_reasons
 from octavo.config.explain import columns
 from octavo.config.flags import add_config_arguments, flags_of
@@ -34,6 +34,7 @@ ACTIONS = {
     "info": "one component: who provides it, its target, its options and parameters",
     "why": "why a component or a plugin is there or not, and how `auto` chooses",
     "check": "whether a component keeps the promises of its kind: KIND:NAME, or FILE.py:Class",
+    "new": "write a plugin to start from: KIND NAME",
 }
 
 
@@ -44,14 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = _raw_epilog()
     parser.add_argument("action", choices=ACTIONS, metavar=f"{{{','.join(ACTIONS)}}}")
     parser.add_argument("name", nargs="?", help="KIND, NAME or KIND:NAME")
+    parser.add_argument("new_name", nargs="?", metavar="NAME", help="after `new KIND`")
     parser.add_argument("--json", action="store_true", help="print JSON")
     plugins_check.add_arguments(parser)
+    plugins_new.add_arguments(parser)
     add_config_arguments(parser, sections=("plugins",), models=None)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do the action. Exit code 1 when two plugins conflict, or a promise is broken."""
     catalogue = catalogue_for(file=vars(args).get("config.config"), flags=flags_of(args))
+    if args.action == "new":
+        return plugins_new.run(catalogue, args)
+    if args.new_name is not None:
+        raise ConfigError(f"octavo plugins {args.action}: unexpected argument '{args.new_name}'")
     if args.action == "list":
         return _list(catalogue, args.name, as_json=args.json)
     if args.name is None:

@@ -1,0 +1,144 @@
+"""Write a new plugin: render the templates of its kind, and put the files into a folder.
+
+Knows templates and folders. Does not know what is installed, nor how to print.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from string import Template
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from octavo import __version__
+from octavo.errors import ConfigError
+from octavo.plugin.kinds import KINDS
+from octavo.scaffold.names import Names, names_of
+from octavo.scaffold.recipes import RECIPES
+from octavo.testing.kits import INTERFACES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def new_names(kind: str, name: str) -> Names:
+    """Return the names of a new plugin. Raises the typed errors of `names_of`."""
+    return names_of(kind, name, _used_by(kind))
+
+
+def write_plugin(names: Names, into: Path) -> Path:
+    """Write the plugin into a new folder of `into`, and return the folder.
+
+    All files or none are there in the end. Raises ConfigError when the folder exists, or cannot
+    be written.
+    """
+    folder = into / names.distribution
+    headline = f"cannot write {folder}"
+    if folder.exists() or folder.is_symlink():
+        raise ConfigError(headline, "it exists", "take another name, or another place: --into DIR")
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=into, prefix=".octavo-new-") as draft:
+            whole = Path(draft) / names.distribution
+            for path, text in files_of(names).items():
+                (whole / path).parent.mkdir(parents=True, exist_ok=True)
+                (whole / path).write_text(text, encoding="utf-8")
+            shutil.move(whole, folder)
+    except OSError as error:
+        raise ConfigError(headline, f"{error.strerror or error}") from error
+    return folder
+
+
+def files_of(names: Names) -> dict[str, str]:
+    """Return the text of every file of a new plugin, by its path in the folder."""
+    recipe, words = RECIPES[names.kind], _words(names)
+    source = f"src/{names.package}"
+    files = {
+        "pyproject.toml": "pyproject.toml.txt",
+        "README.md": "README.md.txt",
+        f"{source}/__init__.py": "plugin.py.txt",
+        f"{source}/{names.module}.py": f"components/{names.kind}.py.txt",
+        "tests/test_examples.py": f"tests/{names.kind}.py.txt",
+    }
+    if recipe.suite is not None:
+        files["tests/test_kit.py"] = "kit.py.txt"
+    rendered = {path: _read(template).substitute(words) for path, template in files.items()}
+    return {**rendered, f"{source}/py.typed": ""}
+
+
+def trial_of(names: Names) -> str:
+    """Return a command line that runs the component."""
+    return f"octavo {Template(RECIPES[names.kind].trial).substitute(name=names.name)}"
+
+
+def _words(names: Names) -> Mapping[str, str]:
+    kind, recipe = KINDS[names.kind], RECIPES[names.kind]
+    own = {
+        "kind": kind.name,
+        "name": names.name,
+        "module": names.module,
+        "package": names.package,
+        "distribution": names.distribution,
+        "cls": names.cls,
+    }
+    module, _, interface = INTERFACES[kind.name].partition(":")
+    declared = [
+        *([f'options=f"{{_MODULE}}:{names.cls}Options",'] if recipe.has_options else []),
+        *([f'params=f"{{_MODULE}}:{names.cls}Params",'] if recipe.has_params else []),
+        f'summary="{Template(recipe.summary).substitute(own)}",',
+        *(Template(line).substitute(own) for line in recipe.declared),
+    ]
+    return {
+        **own,
+        "plural": kind.plural,
+        "hook": kind.hook,
+        "decides": kind.decides,
+        "summary": Template(recipe.summary).substitute(own),
+        "interface": interface,
+        "interface_module": module,
+        "declared": "\n".join(f"                {line}" for line in declared),
+        "suite": recipe.suite or "",
+        "trial": trial_of(names),
+        **{
+            key: Template(text).substitute(own) if recipe.suite else ""
+            for key, text in _KIT.items()
+        },
+        "octavo": ".".join(__version__.split(".")[:2]),
+    }
+
+
+#: in the README, where the kind has a suite
+_KIT = MappingProxyType(
+    {
+        "kit": "`tests/test_kit.py` tries what every component of this kind promises.\n",
+        "check": "\n    octavo plugins check ${kind}:${name}",
+    }
+)
+
+
+@cache
+def _read(template: str) -> Template:
+    return Template((_TEMPLATES / template).read_text(encoding="utf-8"))
+
+
+@cache
+def _used_by(kind: str) -> frozenset[str]:
+    """Return the names that the modules of a kind use, beside those of the component itself."""
+    if kind not in KINDS:
+        return frozenset()
+    words = _words(Names(kind=kind, name="placeholder"))
+    templates = (f"components/{kind}.py.txt", f"tests/{kind}.py.txt")
+    nodes = [
+        node
+        for template in templates
+        for node in ast.walk(ast.parse(_read(template).substitute(words)))
+    ]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.alias)}
+    return frozenset(one for one in used if not one.startswith("Placeholder"))
