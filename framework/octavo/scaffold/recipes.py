@@ -18,8 +18,8 @@ class Recipe:
     """One kind's part of a new plugin.
 
     `summary` says what the example does; `declared` are further fields of the Component, as source
-    lines. `suite` is its class in `octavo.testing`, None while its kind has none. `trial` is a
-    command line that runs the component, behind `octavo`.
+    lines. `suite` is its class in `octavo.testing`; None where there is none, or where it asks for
+    a sample of files. `trial` is a command line that runs the component, behind `octavo`.
     """
 
     summary: str
@@ -41,6 +41,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             summary="this machine's processors, with half of the memory left to others",
             trial=f"{_COMPLETE} --platform $name",
             declared=_ASKED_FOR,
+            suite="PlatformSuite",
         ),
         "ops": Recipe(
             summary="plain torch, with norms computed in float64",
@@ -58,6 +59,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             summary="in the engine's own thread, with a line in the log for slow steps",
             trial=f"{_COMPLETE} --executor $name --executor.slow-ms 5",
             declared=_ASKED_FOR,
+            suite="ExecutorSuite",
         ),
         "scheduler": Recipe(
             summary="the shortest prompt first, with ageing",
