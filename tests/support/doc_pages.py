@@ -35,6 +35,8 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _PORT = "8000"
+#: what a machine may have to say beside it
+_NOTES = re.compile(r"^(?:compiling the CPU kernels|torch computes, slowly).*\n", re.MULTILINE)
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -118,7 +120,7 @@ class PageRun:
                 check=False,
                 timeout=170,
             )
-            shown = done.stdout.replace(self.port, _PORT)
+            shown = _NOTES.sub("", done.stdout).replace(self.port, _PORT)
             if done.returncode:
                 shown += f"[exit code {done.returncode}]\n"
             assert is_as_shown(wanted, shown), (
