@@ -1,27 +1,53 @@
-"""`octavo explain`: what a command line and a config file come to, and why."""
+"""`octavo explain`: what a command line and a config file come to, and why.
+
+Knows the words of the command. Does not know how settings are merged or explained.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.config.explain import as_data, explain
-from octavo.config.flags import add_config_arguments, resolve_arguments
+from octavo.config.flags import add_config_arguments, given_models, resolve_arguments
+from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
 
+#: what tells the name of a config file from that of a model
+_SUFFIXES = (".toml", ".yaml", ".yml", ".json")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add every flag that `serve` takes, and how to print."""
+    parser.add_argument(
+        "subject",
+        nargs="?",
+        metavar="CONFIG or MODEL",
+        help="a config file (.toml, .yaml, .json), or a model as `serve` takes it",
+    )
     parser.add_argument("--all", action="store_true", help="show settings that are defaults, too")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_config_arguments(parser)
+    add_config_arguments(parser, models=None)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the resolved config."""
-    config = resolve_arguments(args)
+    """Print the resolved config. Raises ConfigError when it is given twice."""
+    subject: str | None = args.subject
+    model = None
+    if subject is not None and Path(subject).suffix.lower() in _SUFFIXES:
+        file = vars(args).setdefault("config.config", subject)
+        if file != subject:
+            headline = f"two config files: '{subject}' and --config '{file}'"
+            raise ConfigError(headline, "give the file once")
+    elif subject is not None:
+        model = subject
+        if given_models(args) not in {(), (model,)}:
+            headline = f"two models: '{model}' and --model '{given_models(args)[0]}'"
+            raise ConfigError(headline, "give the model once")
+    config = resolve_arguments(args, model=model)
     if args.json:
         print(json.dumps(as_data(config), indent=2))
     else:

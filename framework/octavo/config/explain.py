@@ -44,16 +44,22 @@ def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
 
 
 def as_data(config: ResolvedConfig) -> dict[str, Any]:
-    """Return the config as plain data, with secrets hidden and every option filled in."""
+    """Return the config as plain data: secrets hidden, each option filled in, with its origin."""
     data: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
     for section, key in SECRETS:
         data[section][key] = _hidden(data[section][key])
     for one in config.chosen.values():
-        data["chosen"][one.kind]["options"] = effective_options(one)
+        data["chosen"][one.kind] |= _options_data(config, one)
     for kind, every in config.active.items():
         for index, one in enumerate(every):
-            data["active"][kind][index]["options"] = effective_options(one)
+            data["active"][kind][index] |= _options_data(config, one)
     return data
+
+
+def _options_data(config: ResolvedConfig, one: ResolvedComponent) -> dict[str, Any]:
+    options = effective_options(one)
+    origins = {key: _option_origin(config, one, key) for key in options}
+    return {"options": options, "option-origins": origins}
 
 
 def components(config: ResolvedConfig) -> list[ResolvedComponent]:
