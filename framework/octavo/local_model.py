@@ -66,11 +66,7 @@ def resolve_settings(
 
 def with_engine_defaults(config: ResolvedConfig, defaults: Mapping[str, Any]) -> ResolvedConfig:
     """Return a config with other defaults of `[engine]`: what somebody has set stays."""
-    unset = {
-        key: value
-        for key, value in defaults.items()
-        if f"engine.{key.replace('_', '-')}" not in config.origins
-    }
+    unset = {key: value for key, value in defaults.items() if config.is_default("engine", key)}
     return config.with_changes(engine=unset) if unset else config
 
 

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
     """Return the settings with their origins, then each kind with what was chosen and why.
 
-    Settings that are defaults are left out unless `show_all`. Imports the options models.
+    Settings that are defaults, a component's too, are left out unless `show_all`. Imports the
+    options models.
     """
     lines = ["settings" if show_all else "settings (other than defaults; --all shows every one)"]
     rows = [
         (f"{setting.section}.{setting.key}", _text(value), origin)
         for setting, value, origin in _settings(config)
-        if show_all or origin != "default"
+        if show_all or not config.is_default(setting.section, setting.key)
     ]
     lines += [f"  {row}" for row in columns(rows)] or ["  none"]
     lines += ["", "components"]

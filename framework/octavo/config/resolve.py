@@ -96,6 +96,8 @@ def resolve_with_catalogue(
         context = AutoContext(engine=sections["engine"], model=sections["model"], chosen=chosen)
         chosen[kind.name] = _choose_one(catalogue, kind, layer, context)
     chosen = {kind.name: chosen[kind.name] for kind in singles}
+    _add_defaults(catalogue, chosen, layer)
+    sections["engine"] = _section("engine", layer)
     origins = {".".join(path): written.where for path, written in layer.values.items()}
     config = ResolvedConfig(
         **sections, chosen=chosen, active=active, origins=origins, notes=tuple(layer.notes)
@@ -236,6 +238,16 @@ def _choose_set(catalogue: Catalogue, kind: Kind, layer: Layer) -> tuple[Resolve
         )
         for entry in entries
     )
+
+
+def _add_defaults(
+    catalogue: Catalogue, chosen: Mapping[str, ResolvedComponent], layer: Layer
+) -> None:
+    """Add the settings of the engine that chosen components suggest, where nothing is written."""
+    for kind, one in chosen.items():
+        where = f"default of {kind} '{one.name}'"
+        for key, value in catalogue.get(kind, one.name).component.defaults.items():
+            layer.values.setdefault(("engine", key), Written(value, where))
 
 
 def _resolved(entry: Entry, why: str, options: dict[str, Written]) -> ResolvedComponent:

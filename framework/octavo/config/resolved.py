@@ -79,9 +79,14 @@ class ResolvedConfig(Section):
     active: dict[str, tuple[ResolvedComponent, ...]]
     """By kind, for the kinds of which several may be in use: best first."""
     origins: dict[str, str] = Field(default_factory=dict)
-    """Where each setting that is not a default was written, by `section.key`."""
+    """Where each setting was written that is not a plain default, by `section.key`."""
     notes: tuple[str, ...] = ()
     """What was accepted without effect; whoever starts the engine prints these."""
+
+    def is_default(self, section: str, key: str) -> bool:
+        """Return whether nobody has written a setting: it is a default, a component's maybe."""
+        origin = self.origins.get(f"{section}.{key.replace('_', '-')}", "default")
+        return origin.startswith("default")
 
     @property
     def in_use(self) -> tuple[ResolvedComponent, ...]:

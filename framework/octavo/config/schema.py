@@ -89,7 +89,9 @@ class EngineConfig(Section):
     """Budgets and sizes that the engine's mechanism keeps, whatever the policies say."""
 
     max_num_seqs: Amount = Field(64, ge=1, description="sequences in one step, at most")
-    max_num_batched_tokens: Amount = Field(512, ge=1, description="tokens in one step, at most")
+    max_num_batched_tokens: Amount = Field(
+        2048, ge=1, description="tokens in one step, at most; a platform may have its own default"
+    )
     max_step_ms: OptionalFloat = Field(
         250.0,
         gt=0,

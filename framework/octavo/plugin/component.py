@@ -7,12 +7,14 @@ declarations costs nothing to import.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from octavo.errors import InvalidComponentError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import BaseModel
 
     from octavo.plugin.options import RequestParams
@@ -58,6 +60,8 @@ class Component(Generic[T_co]):
     returns the reasons why the component cannot run here."""
     rank: int = 0
     """`auto` asks candidates of higher rank first."""
+    defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Settings of `[engine]`, by their keys, that suit it when it is chosen and nobody says."""
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, and further from its cause."""
@@ -105,16 +109,18 @@ def _problem(component: Any) -> str | None:
     # `Any`: a plugin that is not type-checked may hand over anything
     if not isinstance(component.name, str) or not NAME.fullmatch(component.name):
         return "a name is lower-case letters, digits and hyphens, and starts with a letter"
-    for field in ("target", "options", "params", "why_not"):
-        value = getattr(component, field)
-        if isinstance(value, type) or (value is None and field != "target"):
+    for name in ("target", "options", "params", "why_not"):
+        value = getattr(component, name)
+        if isinstance(value, type) or (value is None and name != "target"):
             continue
         if not isinstance(value, str) or not TARGET.fullmatch(value):
-            return f"{field} must be 'package.module:Name', got {value!r}"
+            return f"{name} must be 'package.module:Name', got {value!r}"
     if component.replaces not in (None, component.name):
         return f"replaces must be its own name, {component.name!r}, got {component.replaces!r}"
     if not isinstance(component.api, int) or isinstance(component.api, bool):
         return f"api must be a whole number, got {component.api!r}"
+    if not isinstance(component.defaults, dict):
+        return f"defaults are a dict of settings, got {component.defaults!r}"
     if isinstance(component.offers, str) or isinstance(component.requires, str):
         return "offers and requires are collections of strings, got one string"
     return None

@@ -22,6 +22,8 @@ class Plugin(OctavoSpecs):
             name="cpu",
             target="octavo_plugins.platforms.cpu:CpuPlatform",
             summary="this machine's processors and memory",
+            # what a step leaves from one layer to the next stays in caches
+            defaults={"max-num-batched-tokens": 512},
         )
 
 

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from octavo.config.explain import explain
 from octavo.config.resolve import resolve
 from octavo.config.resolved import ResolvedConfig
 from octavo.errors import (
@@ -12,6 +13,7 @@ from octavo.errors import (
     UnknownComponentError,
     UnknownOptionError,
 )
+from octavo.plugin.component import Component
 from octavo.plugin.options import ComponentOptions
 
 
@@ -47,7 +49,37 @@ def test_defaults_need_no_config(sites, monkeypatch):
         "grammar": "llguidance",
     }
     assert [one.name for one in config.active["source"]] == ["local", "pypi", "hub"]
-    assert config.origins == {}
+    assert config.engine.max_num_batched_tokens == 512
+    assert config.origins == {"engine.max-num-batched-tokens": "default of platform 'cpu'"}
+
+
+class Accelerator:
+    """A platform that a test passes as it is."""
+
+
+@pytest.mark.parametrize(
+    ("defaults", "written", "tokens", "origin"),
+    [
+        ({"max-num-batched-tokens": 8192}, {}, 8192, "default of platform 'gpu'"),
+        ({"max-num-batched-tokens": 8192}, {"max_num_batched_tokens": 9}, 9, None),
+        ({}, {}, 2048, None),
+    ],
+)
+def test_a_platform_has_defaults_of_its_own(sites, defaults, written, tokens, origin):
+    platform = Component(name="gpu", target=Accelerator, defaults=defaults)
+    config = resolve(overrides={"platform": platform, "ops": "torch", **written})
+
+    assert config.engine.max_num_batched_tokens == tokens
+    key = "engine.max-num-batched-tokens"
+    assert config.origins.get(key) == ("max_num_batched_tokens=" if written else origin)
+    assert ("default of platform 'gpu'" in explain(config, show_all=True)) == (origin is not None)
+    assert "default of platform" not in explain(config)
+
+
+def test_a_default_that_cannot_be_names_its_component(sites):
+    platform = Component(name="gpu", target=Accelerator, defaults={"max-num-batched-tokens": 0})
+    with pytest.raises(ConfigError, match=r"^invalid value 0 \(default of platform 'gpu'\)"):
+        resolve(overrides={"platform": platform, "ops": "torch"})
 
 
 @pytest.mark.parametrize("keys", ["", " ", ["secret", ""]])
@@ -83,6 +115,7 @@ def test_keywords_win_over_flags_and_flags_over_the_file(sites, tmp_path):
 
     assert (config.engine.max_num_seqs, config.engine.seed, config.engine.block_size) == (1, 2, 32)
     assert config.origins == {
+        "engine.max-num-batched-tokens": "default of platform 'cpu'",
         "engine.max-num-seqs": f"{file}: [engine] max-num-seqs",
         "engine.seed": "--seed",
         "engine.block-size": "block_size=",
