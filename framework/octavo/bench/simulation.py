@@ -1,63 +1,50 @@
-"""Plays a workload through an engine in virtual time, and says how its requests fared.
+"""Plays requests through an engine in virtual time, or in real time, and says how they fared.
 
-Knows arrivals, the engine and its clock. Does not know what steps cost, nor how to print.
+Knows arrivals, the engine and a clock. Does not know what steps cost, nor how to print.
 """
 
 from __future__ import annotations
 
-import json
-import random
 import time
 from dataclasses import dataclass, field
 from statistics import fmean, quantiles
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from octavo.bench.offline import PromptMaker, fixed_length
+from octavo.bench.offline import fixed_length
 from octavo.engine.messages import EngineRequest
-from octavo.errors import ConfigError, RequestError
+from octavo.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
+    from octavo.bench.arrivals import Arrival
     from octavo.engine.engine import Engine
     from octavo.engine.messages import EngineOutput, EngineStats
     from octavo.interfaces.executor import Clock
 
-PERCENTILES: Final = (50, 90, 99)
-_TRACE_KEYS: Final = (
-    "arrival_s", "prompt_tokens", "prompt_token_ids", "output_tokens", "priority"
-)  # fmt: skip
+PERCENTILES: Final = (50, 90, 95, 99)
+#: times between tokens are kept of so many requests, spread evenly over all of them
+_MOST_WATCHED: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A request to come: when, with which prompt, and how many tokens it generates."""
+class RealClock:
+    """The system's time, which passes by itself."""
 
-    arrival_s: float
-    prompt_token_ids: list[int]
-    output_tokens: int
-    priority: int = 0
+    def __call__(self) -> float:
+        """Return the time, as engines read it."""
+        return time.monotonic()
 
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A workload to be made up. `rate` in requests a second, None for all at once.
-
-    Lengths are (prompt, output), one pair for each request; the first `num_shared` tokens are the
-    same in all prompts.
-    """
-
-    lengths: Sequence[tuple[int, int]]
-    rate: float | None
-    vocab_size: int
-    num_shared: int = 0
-    seed: int = 0
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(max(0.0, seconds))
 
 
 @dataclass(slots=True)
 class Fate:
-    """What became of one request, in seconds of the engine's clock."""
+    """What became of one request, in seconds of the engine's clock.
+
+    `gaps_s` are the times between its tokens, if they are kept; `user` whose it was.
+    """
 
     arrival_s: float
     num_prompt_tokens: int
@@ -65,145 +52,131 @@ class Fate:
     end_s: float | None = None
     num_output_tokens: int = 0
     finish_reason: str | None = None
+    user: str | None = None
+    last_s: float = 0.0
+    gaps_s: list[float] | None = None
 
     def take(self, output: EngineOutput, now_s: float) -> None:
         """Note news of the request."""
         if output.token_ids:
             self.num_output_tokens += len(output.token_ids)
             if self.first_s is None:
-                self.first_s = now_s
+                self.first_s = self.last_s = now_s
+            elif self.gaps_s is not None:
+                self.gaps_s.append(now_s - self.last_s)
+                self.last_s = now_s
         if output.finish_reason is not None:
             self.end_s, self.finish_reason = now_s, output.finish_reason
 
 
 @dataclass(slots=True)
 class Simulation:
-    """What came of a workload. `kv_usage` has the used share of blocks after each step."""
+    """What came of a workload. The lists have an entry for each step, of the moment after it.
+
+    `times_s` count from the beginning; `kv_usage` are shares of the blocks in use.
+    """
 
     fates: list[Fate] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    num_running: list[int] = field(default_factory=list)
+    num_waiting: list[int] = field(default_factory=list)
     kv_usage: list[float] = field(default_factory=list)
     stats: EngineStats | None = None
     virtual_s: float = 0.0
     real_s: float = 0.0
 
-    def ttft_ms(self) -> list[float]:
-        """Return the milliseconds from each arrival to the first token."""
+    def ttft_ms(self, user: str | None = None) -> list[float]:
+        """Return the milliseconds from each arrival to the first token, of one user or all."""
         return [
-            1000 * (one.first_s - one.arrival_s) for one in self.fates if one.first_s is not None
+            1000 * (one.first_s - one.arrival_s)
+            for one in self.fates
+            if one.first_s is not None and user in {None, one.user}
         ]
 
     def tpot_ms(self) -> list[float]:
-        """Return the milliseconds between tokens after the first, for each request."""
+        """Return the milliseconds between tokens after the first, the mean of each request."""
         return [
             1000 * (one.end_s - one.first_s) / (one.num_output_tokens - 1)
             for one in self.fates
             if one.first_s is not None and one.end_s is not None and one.num_output_tokens > 1
         ]
 
+    def itl_ms(self) -> list[float]:
+        """Return the milliseconds between one token and the next."""
+        return [1000 * gap_s for one in self.fates for gap_s in one.gaps_s or ()]
+
     def latency_ms(self) -> list[float]:
         """Return the milliseconds from each arrival to the last token."""
         return [1000 * (one.end_s - one.arrival_s) for one in self.fates if one.end_s is not None]
 
-
-def make_arrivals(workload: Workload) -> list[Arrival]:
-    """Return random prompts that arrive by a Poisson process; the same every time."""
-    prompts = PromptMaker(workload.vocab_size, workload.seed)
-    shared = prompts.one(workload.num_shared)["prompt_token_ids"]
-    draw = random.Random(workload.seed)  # noqa: S311 - a workload, not a secret
-    arrivals, now_s = [], 0.0
-    for num_prompt, num_output in workload.lengths:
-        own = prompts.one(max(1, num_prompt - len(shared)))["prompt_token_ids"]
-        arrivals.append(Arrival(now_s, shared + own, num_output))
-        now_s += draw.expovariate(workload.rate) if workload.rate else 0.0
-    return arrivals
-
-
-def read_trace(path: Path, vocab_size: int) -> list[Arrival]:
-    """Read arrivals, one JSON object a line. Raises ConfigError naming the line.
-
-    `arrival_s`, `output_tokens`, and either `prompt_tokens` (their number) or `prompt_token_ids`;
-    `priority` if need be.
-    """
-    prompts = PromptMaker(vocab_size)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the trace '{path}'", str(error)) from error
-    arrivals = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            arrivals.append(_arrival_of(json.loads(line), prompts))
-        except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(
-                f"line {number} of the trace '{path}' is no request",
-                f"{type(error).__name__}: {error}",
-                f"keys: {', '.join(_TRACE_KEYS)}",
-            ) from error
-    return sorted(arrivals, key=lambda one: one.arrival_s)
-
-
-def _arrival_of(values: Any, prompts: PromptMaker) -> Arrival:
-    unknown = sorted(set(values) - set(_TRACE_KEYS))
-    if unknown:
-        raise ValueError(f"unknown keys {', '.join(unknown)}")
-    ids = values.get("prompt_token_ids")
-    if ids is None:
-        ids = prompts.one(int(values["prompt_tokens"]))["prompt_token_ids"]
-    arrival_s, num_output = float(values["arrival_s"]), int(values["output_tokens"])
-    if not ids or num_output < 1 or not 0 <= arrival_s < float("inf"):
-        raise ValueError("a request has at least one token each way, and arrives at 0 s or later")
-    return Arrival(arrival_s, [int(one) for one in ids], num_output, int(values.get("priority", 0)))
+    @property
+    def users(self) -> list[str]:
+        """Return whose the requests were."""
+        return sorted({one.user for one in self.fates if one.user is not None})
 
 
 def simulate(engine: Engine, clock: Clock, arrivals: Sequence[Arrival]) -> Simulation:
-    """Let all requests arrive at their times, and step the engine until the last has ended."""
+    """Let all requests arrive at their times, and step the engine until the last has ended.
+
+    Where the clock is the system's (`RealClock`), that takes as long as it takes.
+    """
     result = Simulation()
     fates: dict[str, Fate] = {}
+    every = -(-len(arrivals) // _MOST_WATCHED)
     coming = iter(enumerate(arrivals))
     following = next(coming, None)
-    started_s = time.perf_counter()
+    core, start_s, started_s = engine.core, clock(), time.perf_counter()
     while following is not None or engine.has_work:
-        while following is not None and following[1].arrival_s <= clock():
+        now_s = clock()
+        while following is not None and start_s + following[1].arrival_s <= now_s:
             number, arrival = following
-            _add(engine, f"r{number}", arrival, fates, result)
+            fate = _add(engine, f"r{number}", arrival, start_s, result)
+            if fate is not None:
+                fates[f"r{number}"] = fate
+                fate.gaps_s = None if number % every else []
             following = next(coming, None)
         if not engine.has_work:
             if following is not None:
-                clock.sleep(following[1].arrival_s - clock())
+                clock.sleep(start_s + following[1].arrival_s - clock())
             continue
         outputs, now_s = engine.step(), clock()
         for output in outputs:
             fates[output.request_id].take(output, now_s)
-        counts = engine.core.allocator.counts()
+        counts = core.allocator.counts()
+        result.times_s.append(now_s - start_s)
+        result.num_running.append(len(core.running))
+        result.num_waiting.append(len(core.waiting))
         result.kv_usage.append(counts.used / max(1, counts.total))
     result.fates = list(fates.values())
     result.stats = engine.stats()
-    result.virtual_s, result.real_s = clock(), time.perf_counter() - started_s
+    result.virtual_s, result.real_s = clock() - start_s, time.perf_counter() - started_s
     return result
 
 
 def _add(
-    engine: Engine, request_id: str, arrival: Arrival, fates: dict[str, Fate], result: Simulation
-) -> None:
+    engine: Engine, request_id: str, arrival: Arrival, start_s: float, result: Simulation
+) -> Fate | None:
     """Queue a request, or note why it cannot run."""
+    params = fixed_length(arrival.output_tokens)
+    params.extra_args = arrival.extra_args
     request = EngineRequest(
         request_id,
         arrival.prompt_token_ids,
-        fixed_length(arrival.output_tokens),
+        params,
         arrival.output_tokens,
         0,
-        arrival.arrival_s,
+        start_s + arrival.arrival_s,
         priority=arrival.priority,
+        metadata=arrival.metadata,
     )
     try:
         engine.add(request)
     except RequestError as error:
         result.refused.append(error.headline)
-        return
-    fates[request_id] = Fate(arrival.arrival_s, len(arrival.prompt_token_ids))
+        return None
+    user = arrival.metadata.get("user")
+    return Fate(request.arrival_s, len(arrival.prompt_token_ids), user=user)
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

@@ -1,47 +1,73 @@
 """`octavo simulate`: a workload in virtual time, without a model, in a fraction of the real time.
 
-Knows flags and how to print. Playing the workload is in `octavo.bench.simulation`.
+Knows flags, and which engines play the workload. Playing it is in `octavo.bench.simulation`,
+printing in `octavo.cli.simulate_report` and `octavo.cli.simulate_plot`.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from octavo.config.flags import add_config_arguments, resolve_arguments
+from octavo.config.flags import add_config_arguments, resolve_arguments_with_catalogue
 from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from octavo.bench.simulation import Arrival, Simulation
+    from octavo.bench.arrivals import Arrival
+    from octavo.bench.simulation import Simulation
+    from octavo.config.resolve import Resolution
+    from octavo.config.resolved import ResolvedConfig
+    from octavo.engine.messages import EngineInfo
+    from octavo.frontend.request_params import DeclaredParams
+    from octavo.plugin.options import RequestParams
 
 _EXAMPLE = "for example: --rate 4 --num-prompts 200"
+#: kinds whose components read what a request says for policies
+_POLICIES = ("scheduler", "allocator", "eviction")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the workload; the engine is configured as for `octavo serve`."""
-    parser.add_argument(
-        "--num-prompts", type=int, default=200, help="requests that arrive (default: 200)"
-    )
-    parser.add_argument(
-        "--rate", type=float, help="arrivals a second, of a Poisson process; default: all at once"
-    )
-    parser.add_argument("--input-len", type=int, help="prompt tokens; default: as in ShareGPT")
-    parser.add_argument("--output-len", type=int, help="output tokens; default: as in ShareGPT")
-    parser.add_argument(
-        "--shared-prefix-len", type=int, default=0, help="tokens that all prompts begin with"
-    )
-    parser.add_argument("--workload-seed", type=int, default=0, help="seed of lengths and arrivals")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--num-prompts", type=int, default=200, help="requests that arrive (default: 200)")
+    add("--rate", type=float, help="arrivals a second, of a Poisson process; default: all at once")
+    add("--burstiness", type=float, default=1.0, help="less than 1: arrivals in bursts")
+    add("--input-len", type=int, help="prompt tokens; default: as in ShareGPT")
+    add("--output-len", type=int, help="output tokens; default: as in ShareGPT")
+    add("--shared-prefix-len", type=int, default=0, help="tokens that prompts begin with")
+    add("--num-prefixes", type=int, default=1, help="so many different beginnings (default: 1)")
+    add("--num-users", type=int, default=1, help="users; the second asks half as often, and so on")
+    add("--workload-seed", type=int, default=0, help="seed of lengths and arrivals")
+    add(
         "--trace",
         metavar="FILE",
         type=Path,
-        help="requests from a JSONL file: arrival_s, prompt_tokens, output_tokens, priority",
+        help="requests from a JSONL file: arrival_s, prompt_tokens, output_tokens; if need be "
+        "priority, user, session_id, extra_args",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add(
+        "--compare",
+        metavar="[KIND:]NAME,NAME",
+        help="play the workload once with each scheduler, or component of another kind",
+    )
+    add(
+        "--plot",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="draw times, queue and blocks: in the terminal, or as an image with octavo[plot]",
+    )
+    add(
+        "--against-real",
+        action="store_true",
+        help="play the workload with the model in real time as well, and show how far off this is",
+    )
+    add("--json", action="store_true", help="print JSON")
     add_config_arguments(parser, sections=("engine", "model", "plugins"))
     parser.set_defaults(**{"config.executor": "simulated"})
 
@@ -49,11 +75,92 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Play the workload and print what came of it."""
     from octavo.bench.null_model import MAX_QUEUED
+    from octavo.cli.simulate_plot import draw
+    from octavo.cli.simulate_report import print_comparison, print_errors, print_report, report_of
+
+    _check(args)
+    resolution = resolve_arguments_with_catalogue(args, max_num_queued_reqs=MAX_QUEUED)
+    config = resolution.config
+    for note in config.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if args.against_real:
+        results = _against_real(args, config)
+    else:
+        configs = {config.chosen["scheduler"].name: config}
+        if args.compare is not None:
+            configs = _compared(args, resolution)
+        params = _declared_params(configs.values())
+        results = {name: _play(args, one, params) for name, one in configs.items()}
+    reports = {name: report_of(result) for name, result in results.items()}
+    is_alone = len(results) == 1
+    if args.json:
+        print(json.dumps(next(iter(reports.values())) if is_alone else reports, indent=2))
+    elif is_alone:
+        print_report(next(iter(reports.values())))
+    else:
+        print_comparison(reports)
+    if args.against_real and not args.json:
+        print_errors(results)
+    if args.plot is not None:
+        draw(results, args.plot)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    for name in ("num_prompts", "input_len", "output_len", "num_prefixes", "num_users"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1", _EXAMPLE)
+    for name in ("rate", "burstiness"):
+        value = getattr(args, name)
+        if value is not None and not 0 < value < float("inf"):
+            what = "number of arrivals a second" if name == "rate" else "shape of a distribution"
+            raise ConfigError(f"--{name} {value} is no {what}", _EXAMPLE)
+    if args.shared_prefix_len < 0:
+        raise ConfigError("--shared-prefix-len must be at least 0", _EXAMPLE)
+    if args.against_real and args.compare is not None:
+        raise ConfigError("--compare and --against-real are two questions", "ask one at a time")
+
+
+def _compared(args: argparse.Namespace, resolution: Resolution) -> dict[str, ResolvedConfig]:
+    """Return a config for each component to be compared; the chosen one keeps its options."""
+    from octavo.config.resolve import resolve_with_catalogue
+
+    config = resolution.config
+    kind, colon, names = args.compare.partition(":")
+    kind, names = (kind, names) if colon else ("scheduler", args.compare)
+    if kind not in config.chosen:
+        raise ConfigError(
+            f"--compare {args.compare}: there is no kind '{kind}' of which one is in use",
+            f"kinds: {', '.join(config.chosen)}",
+        )
+    configs = {}
+    for name in dict.fromkeys(one.strip() for one in names.split(",")):
+        chosen = config.chosen[kind]
+        if name != chosen.name:
+            uses = {one: component.name for one, component in config.chosen.items()} | {kind: name}
+            again = resolve_with_catalogue(resolution.catalogue, overrides=uses, environ={})
+            chosen = again.config.chosen[kind]
+        configs[name] = config.model_copy(update={"chosen": {**config.chosen, kind: chosen}})
+    return configs
+
+
+def _declared_params(configs: Iterable[ResolvedConfig]) -> DeclaredParams:
+    """Return what requests may say for any of the policies that are played."""
+    from octavo.frontend.request_params import DeclaredParams
+    from octavo.plugin.request_params import declared_params
+
+    models: dict[str, type[RequestParams]] = {}
+    for config in configs:
+        models |= declared_params(config.chosen[kind] for kind in _POLICIES)
+    return DeclaredParams(models)
+
+
+def _play(args: argparse.Namespace, config: ResolvedConfig, params: DeclaredParams) -> Simulation:
+    """Play the workload on an engine of virtual time."""
     from octavo.bench.simulation import simulate
     from octavo.engine.build import build_engine
 
-    _check(args)
-    config = resolve_arguments(args, max_num_queued_reqs=MAX_QUEUED)
     executor = config.build("executor")
     clock = executor.clock()
     if clock is None:
@@ -64,39 +171,30 @@ def run(args: argparse.Namespace) -> int:
         )
     engine = build_engine(config, executor)
     try:
-        info = engine.info
-        arrivals = _arrivals(args, info.vocab_size, info.max_model_len)
-        result = simulate(engine, clock, arrivals)
+        arrivals = _arrivals(args, engine.info, params)
+        return simulate(engine, clock, arrivals)
     finally:
         engine.close()
-    report = _report(result)
-    if args.json:
-        print(json.dumps(report, indent=2))
-    else:
-        _print_report(report)
-    return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    for name in ("num_prompts", "input_len", "output_len"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1", _EXAMPLE)
-    if args.rate is not None and not 0 < args.rate < float("inf"):
-        raise ConfigError(f"--rate {args.rate} is no number of arrivals a second", _EXAMPLE)
-    if args.shared_prefix_len < 0:
-        raise ConfigError("--shared-prefix-len must be at least 0", _EXAMPLE)
+def _against_real(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Simulation]:
+    """Play the workload with the model, and then without, by costs that were measured between."""
+    from octavo.bench.fidelity import RealRun
+
+    with RealRun(config) as real:
+        arrivals = _arrivals(args, real.info, _declared_params([config]))
+        return {"real": real.play(arrivals), "simulated": real.play_simulated(arrivals)}
 
 
-def _arrivals(args: argparse.Namespace, vocab_size: int, max_model_len: int) -> Sequence[Arrival]:
+def _arrivals(args: argparse.Namespace, info: EngineInfo, params: DeclaredParams) -> list[Arrival]:
     """Return the requests to come. Made-up lengths are cut to what the context holds."""
+    from octavo.bench.arrivals import Workload, make_arrivals, read_trace
     from octavo.bench.offline import PromptMaker
-    from octavo.bench.simulation import Workload, make_arrivals, read_trace
 
     if args.trace is not None:
-        return read_trace(args.trace, vocab_size)
-    drawn = PromptMaker(vocab_size, args.workload_seed).sharegpt_lengths(args.num_prompts)
-    half = max(1, max_model_len // 2)
+        return read_trace(args.trace, info.vocab_size, params)
+    drawn = PromptMaker(info.vocab_size, args.workload_seed).sharegpt_lengths(args.num_prompts)
+    half = max(1, info.max_model_len // 2)
     lengths = [
         (
             min(args.shared_prefix_len + (args.input_len or num_prompt), half),
@@ -104,65 +202,15 @@ def _arrivals(args: argparse.Namespace, vocab_size: int, max_model_len: int) -> 
         )
         for num_prompt, num_output in drawn
     ]
-    num_shared = min(args.shared_prefix_len, half - 1)
-    return make_arrivals(Workload(lengths, args.rate, vocab_size, num_shared, args.workload_seed))
-
-
-def _report(result: Simulation) -> dict[str, Any]:
-    """Return all numbers, milliseconds unless the name says otherwise."""
-    from octavo.bench.simulation import rates, summary
-
-    stats = result.stats
-    assert stats is not None  # noqa: S101 - a simulation that has ended has them
-    ends: dict[str, int] = {}
-    for fate in result.fates:
-        ends[str(fate.finish_reason)] = ends.get(str(fate.finish_reason), 0) + 1
-    queried = max(1, stats.prefix_queries_tokens)
-    return {
-        "requests": len(result.fates) + len(result.refused),
-        "refused": len(result.refused),
-        "finished": ends,
-        "virtual_s": round(result.virtual_s, 3),
-        "real_s": round(result.real_s, 3),
-        "times_faster": round(result.virtual_s / max(result.real_s, 1e-9), 1),
-        "throughput": {name: round(rate, 3) for name, rate in rates(result)},
-        "ttft_ms": _rounded(summary(result.ttft_ms())),
-        "tpot_ms": _rounded(summary(result.tpot_ms())),
-        "latency_ms": _rounded(summary(result.latency_ms())),
-        "kv_usage": _rounded(
-            {**summary(result.kv_usage), "max": max(result.kv_usage, default=0.0)}, digits=4
-        ),
-        "steps": len(result.kv_usage),
-        "preemptions": stats.preemptions,
-        "prefix_hit_rate": round(stats.prefix_hits_tokens / queried, 4),
-    }
-
-
-def _rounded(values: dict[str, float], digits: int = 2) -> dict[str, float]:
-    return {name: round(value, digits) for name, value in values.items()}
-
-
-def _print_report(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    ends = ", ".join(f"{count} by {reason}" for reason, count in report["finished"].items())
-    lines = {
-        "requests": f"{report['requests']}; ended: {ends or 'none'}; refused: {report['refused']}",
-        "time": f"{report['virtual_s']} s in {report['real_s']} s "
-        f"({report['times_faster']} times faster)",
-        **report["throughput"],
-        "steps": report["steps"],
-        "preemptions": report["preemptions"],
-        "prefix hits": f"{report['prefix_hit_rate']:.1%} of the tokens looked up",
-    }
-    for name, value in lines.items():
-        console.print(f"[dim]{name}:[/dim] {value}", highlight=False)
-    table = Table("", "mean", "p50", "p90", "p99", "max")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name in ("ttft_ms", "tpot_ms", "latency_ms", "kv_usage"):
-        shown = [report[name].get(key, "") for key in ("mean", "p50", "p90", "p99", "max")]
-        table.add_row(name.replace("_", " "), *map(str, shown))
-    console.print(table)
+    return make_arrivals(
+        Workload(
+            lengths,
+            args.rate,
+            info.vocab_size,
+            min(args.shared_prefix_len, half - 1),
+            args.workload_seed,
+            args.num_prefixes,
+            args.burstiness,
+            args.num_users,
+        )
+    )

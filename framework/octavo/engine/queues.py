@@ -67,7 +67,7 @@ class OrderedQueue:
         num_moved = 0  # since the last turn: whatever a policy says, there is one in the end
         while requests:
             request = requests.pop(0)
-            if num_moved < len(requests) and self._has_changed(request, view):
+            if num_moved <= len(requests) and self._has_changed(request, view):
                 try:
                     insort(requests, request, key=_KEY)
                 except TypeError as error:

@@ -41,16 +41,21 @@ class DeclaredParams:
 
         Raises RequestError that names the field: nobody declares it, or its value is refused.
         """
-        given: object = params.extra_args
-        if not given:
+        if not params.extra_args:
             return None
+        found: dict[str, Any] = {}
+        for one in self.check(params.extra_args):
+            found |= one.to_extra_args(tokenizer)
+        return found
+
+    def check(self, given: object) -> list[RequestParams]:
+        """Return the models of what a request gives, none for nothing; raises as `checked`."""
+        if not given:
+            return []
         if not isinstance(given, dict):
             message = f"extra_args must be a dict, not {type(given).__name__}"
             raise RequestError(message, param="extra_args")
-        found: dict[str, Any] = {}
-        for model, values in self._by_model(given).items():
-            found |= _validated(model, values).to_extra_args(tokenizer)
-        return found
+        return [_validated(model, values) for model, values in self._by_model(given).items()]
 
     def _by_model(self, given: Mapping[Any, Any]) -> dict[type[RequestParams], dict[str, Any]]:
         grouped: dict[type[RequestParams], dict[str, Any]] = {}

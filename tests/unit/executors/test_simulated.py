@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from octavo import LLM, SamplingParams
-from octavo.bench.simulation import Arrival, simulate
+from octavo.bench.arrivals import Arrival
+from octavo.bench.simulation import simulate
 from octavo.config.resolve import resolve
 from octavo.engine.build import build_engine
 from octavo.errors import ConfigError

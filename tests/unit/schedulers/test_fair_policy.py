@@ -108,6 +108,14 @@ def test_a_flood_does_not_keep_another_waiting():
     assert started(engine)[:2] == ["flood-0", "one"]
 
 
+def test_requests_of_one_client_start_in_the_order_in_which_they_came():
+    engine = make_engine("fair", max_num_seqs=3)
+    for number in range(9):
+        engine.add(request(f"a{number}", 4, 8, user="a"))
+    run(engine)
+    assert started(engine) == [f"a{number}" for number in range(9)]
+
+
 def test_within_one_step_clients_take_turns_by_what_their_prompts_take():
     engine = make_engine("fair", max_num_seqs=6)
     for number in range(3):
