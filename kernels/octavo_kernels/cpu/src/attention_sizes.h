@@ -16,6 +16,8 @@ constexpr int64_t PIECE = 256;
 // Rows that a kernel works on at a time, at most; on AMX.
 constexpr int GROUP_ROWS = 6;
 constexpr int STACK_ROWS = 16;
+// Stacks that take steps together.
+constexpr int STACKS_AT_ONCE = 3;
 // Vectors that a kernel works on at a time: as many as there are registers for.
 constexpr int widest(int rows) { return LANES == 8 && rows > 3 ? 2 : 4; }
 

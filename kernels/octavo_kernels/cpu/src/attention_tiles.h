@@ -75,23 +75,27 @@ struct SplitWeights {
 
   // Splits weights [first, last) of a row, whole tiles.
   void split(int64_t row, const WideWeights& weights, int64_t first, int64_t last) const {
+    for (int64_t i = first; i < last; i += TILE_BYTES) {
+      Ints four[4];
+      for (int v = 0; v < 4; v++) four[v] = Ints(_mm512_loadu_si512(weights.of + i + v * LANES));
+      put(row, i, four);
+    }
+  }
+
+  // Puts four vectors of weights of a row, from token i on.
+  void put(int64_t row, int64_t i, const Ints* four) const {
     // packing takes four lanes of each vector in turns
     const __m512i order =
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i low_byte = _mm512_set1_epi16(255);
-    for (int64_t i = first; i < last; i += TILE_BYTES) {
-      const int32_t* of = weights.of + i;
-      const __m512i one = _mm512_packus_epi32(_mm512_loadu_si512(of),
-                                              _mm512_loadu_si512(of + LANES));
-      const __m512i other = _mm512_packus_epi32(_mm512_loadu_si512(of + 2 * LANES),
-                                                _mm512_loadu_si512(of + 3 * LANES));
-      const __m512i highs =
-          _mm512_packus_epi16(_mm512_srli_epi16(one, 8), _mm512_srli_epi16(other, 8));
-      const __m512i lows = _mm512_packus_epi16(_mm512_and_si512(one, low_byte),
-                                               _mm512_and_si512(other, low_byte));
-      _mm512_storeu_si512(high + row * PIECE + i, _mm512_permutexvar_epi32(order, highs));
-      _mm512_storeu_si512(low + row * PIECE + i, _mm512_permutexvar_epi32(order, lows));
-    }
+    const __m512i one = _mm512_packus_epi32(four[0].v, four[1].v);
+    const __m512i other = _mm512_packus_epi32(four[2].v, four[3].v);
+    const __m512i highs =
+        _mm512_packus_epi16(_mm512_srli_epi16(one, 8), _mm512_srli_epi16(other, 8));
+    const __m512i lows = _mm512_packus_epi16(_mm512_and_si512(one, low_byte),
+                                             _mm512_and_si512(other, low_byte));
+    _mm512_storeu_si512(high + row * PIECE + i, _mm512_permutexvar_epi32(order, highs));
+    _mm512_storeu_si512(low + row * PIECE + i, _mm512_permutexvar_epi32(order, lows));
   }
 };
 

@@ -20,6 +20,9 @@ namespace octavo {
 
 // Groups of rows that are worked on at once.
 constexpr int64_t GROUPS_AT_ONCE = 4;
+// Rows whose scores are at a desk, at most.
+constexpr int64_t MOST_ROWS =
+    std::max<int64_t>(GROUPS_AT_ONCE * GROUP_ROWS, STACKS_AT_ONCE * STACK_ROWS);
 
 // What all units of a call have in common.
 struct Layer {
@@ -72,13 +75,13 @@ struct Desk {
     };
     // codes are made beside one row
     take(queries, (rows + 1) * dims);
-    take(scores, GROUPS_AT_ONCE * GROUP_ROWS * PIECE);
+    take(scores, MOST_ROWS * PIECE);
     take(sums, rows * Sums::row_floats(dims));
     take(part_sums, rows * Sums::row_floats(dims));
     take(query_codes, round_up(rows, STACK_ROWS) * dims);
     take(query_scales, rows);
     take(query_sums, rows);
-    take(weights, STACK_ROWS * PIECE);
+    take(weights, STACKS_AT_ONCE * STACK_ROWS * PIECE);
     take(piece, 1);
     take(gathered, 2 * PIECE * dims * 4);
     take(unpacked, 2 * PIECE * dims * 4);

@@ -41,6 +41,12 @@ class LargestScale {
   float largest_ = 0.0f;
 };
 
+// What shares are multiplied by beside their values' scales: the weight of the largest share and
+// scale is the largest.
+inline float weight_factor(float largest_scale) {
+  return largest_scale > 1e-30f ? MOST_WEIGHT / largest_scale : 0.0f;
+}
+
 // Weights of a row, one after the other.
 struct ShortWeights {
   int16_t* of;
@@ -70,8 +76,7 @@ WeightScale put_weights(const Unit& unit, const WantedWeights& wanted, LargestSc
   const ScoreRow own{wanted.scores, seen.first, seen.last};
   finish_scores(own, unit.layer.rule);
   const float most = largest_scale.of(own);
-  // the weight of the largest score and scale is the largest
-  const Floats factor(most > 1e-30f ? MOST_WEIGHT / most : 0.0f);
+  const Floats factor(weight_factor(most));
   // what the values' offsets add up to, by the weights as they are rounded
   Floats offsets(0.0f);
   state.top = largest_of(own);
