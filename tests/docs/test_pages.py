@@ -5,6 +5,7 @@ import pytest
 from doc_pages import DOCS, Block, PageRun, blocks, commands_of, is_as_shown, pages
 
 
+@pytest.mark.timeout(600)  # some load the model several times
 @pytest.mark.parametrize("page", pages(), ids=lambda page: f"{page.parent.name}/{page.stem}")
 def test_the_code_of_a_page_does_what_the_page_says(page, tmp_path):
     with PageRun(tmp_path) as run:
@@ -39,9 +40,13 @@ def test_blocks_are_found_with_what_is_to_be_done(tmp_path):
 
 
 def test_commands_are_told_from_what_they_print():
-    shown = "$ echo one \\\n  two\none two\n$ true\n"
+    shown = "$ echo one \\\n  two\none two\n$ true\n$ echo 'a\nb'\na\nb\n"
 
-    assert list(commands_of(block(shown))) == [("echo one \\\n  two", "one two\n"), ("true", "")]
+    assert list(commands_of(block(shown))) == [
+        ("echo one \\\n  two", "one two\n"),
+        ("true", ""),
+        ("echo 'a\nb'", "a\nb\n"),
+    ]
 
 
 def test_a_page_that_is_wrong_fails(tmp_path):
@@ -63,4 +68,6 @@ def test_a_page_that_is_wrong_fails(tmp_path):
 
 def test_dots_stand_for_anything():
     assert is_as_shown("3 passed in ... s\n", "3  passed in 1.5 s\n")
+    assert is_as_shown("NAME ... KIND\n...\n", "NAME KIND\nx\n")
     assert not is_as_shown("3 passed in ... s\n", "2 passed in 1.5 s\n")
+    assert not is_as_shown("... in ... s\n", "3 passed in 1.5 s\n[exit code 1]\n")
