@@ -19,6 +19,7 @@ from octavo.errors import ConfigError, PluginError, UnknownComponentError, did_y
 from octavo.plugin.build import load_options, load_params
 from octavo.plugin.inspection import problems_of
 from octavo.plugin.kinds import KINDS
+from octavo.plugin.options import INSTEAD
 
 if TYPE_CHECKING:
     import argparse
@@ -150,7 +151,10 @@ def _rows_of(model: type[BaseModel]) -> list[str]:
     rows = []
     for key, field in model.model_fields.items():
         default = "required" if field.is_required() else f"default {field.default!r}"
-        rows.append((f"{field.alias or key}", default, field.description or ""))
+        about = [field.description or ""]
+        if isinstance(field.json_schema_extra, dict) and INSTEAD in field.json_schema_extra:
+            about.append(f"deprecated: {field.json_schema_extra[INSTEAD]}")
+        rows.append((f"{field.alias or key}", default, "; ".join(about)))
     return columns(rows)
 
 

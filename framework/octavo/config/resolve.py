@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
+from octavo.config.ageing import ageing_notes
 from octavo.config.auto import AutoContext, choose
 from octavo.config.fields import HIDDEN, SECRETS
 from octavo.config.load import (
@@ -99,9 +100,9 @@ def resolve_with_catalogue(
     _add_defaults(catalogue, chosen, layer)
     sections["engine"] = _section("engine", layer)
     origins = {".".join(path): written.where for path, written in layer.values.items()}
-    config = ResolvedConfig(
-        **sections, chosen=chosen, active=active, origins=origins, notes=tuple(layer.notes)
-    )
+    in_use = (*chosen.values(), *(one for every in active.values() for one in every))
+    notes = (*layer.notes, *ageing_notes(catalogue, in_use, layer))
+    config = ResolvedConfig(**sections, chosen=chosen, active=active, origins=origins, notes=notes)
     _check_names_in_use(config)
     return Resolution(config, catalogue)
 

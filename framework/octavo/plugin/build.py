@@ -21,10 +21,10 @@ from octavo.errors import (
 )
 from octavo.plugin.discovery import describe
 from octavo.plugin.files import import_target
-from octavo.plugin.options import NoOptions, RequestParams
+from octavo.plugin.options import INSTEAD, NoOptions, RequestParams, kebab
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 class Buildable(Protocol):
@@ -163,6 +163,19 @@ def build(
     if not isinstance(options, BaseModel):
         options = validate_options(entry, options or {})
     return cls(options, **context)
+
+
+def deprecations_of(entry: Buildable, given: Collection[str]) -> list[str]:
+    """Return what to tell of those given options that are deprecated, one sentence each."""
+    model = load_options(entry)
+    told = []
+    for name, field in model.model_fields.items():
+        key = kebab(name)
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and INSTEAD in extra and key in map(kebab, given):
+            whose = f"{entry.kind} '{entry.name}' ({entry.provider})"
+            told.append(f"the option '{key}' of {whose} is deprecated: {extra[INSTEAD]}")
+    return told
 
 
 def option_names(model: type[BaseModel]) -> dict[str, str]:

@@ -5,7 +5,7 @@ Knows pydantic. Does not know any component, and is not imported by declarations
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 def kebab(name: str) -> str:
     """Return a field's name as it is written in files and flags: `max_num_seqs` is kebab-cased."""
     return name.replace("_", "-")
+
+
+#: where a field's schema says what to set in its place
+INSTEAD: Final = "x-octavo-instead"
+
+
+def deprecated(instead: str) -> dict[str, Any]:
+    """Mark an option that will go: `Field(4, json_schema_extra=deprecated("use --speed"))`.
+
+    Whoever sets it is told so, with the component's name and distribution.
+    """
+    return {"deprecated": True, INSTEAD: instead}
 
 
 class ComponentOptions(BaseModel):

@@ -20,7 +20,7 @@ from octavo.execution.cost_table import CostTable
 from octavo.interfaces.adapter import AdapterSpec
 from octavo.interfaces.executor import CacheGroup, Executor, ExecutorFacts, StepCosts
 from octavo.model_files import describe_model, locate_model
-from octavo.plugin.options import ComponentOptions
+from octavo.plugin.options import ComponentOptions, deprecated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,10 @@ class SimulatedOptions(ComponentOptions):
         0.0, ge=0, description="milliseconds of each sequence of a step after the first"
     )
     num_blocks: int = Field(
-        4096, ge=2, description="blocks of KV cache; num-gpu-blocks-override goes before"
+        4096,
+        ge=2,
+        description="blocks of KV cache; num-gpu-blocks-override goes before",
+        json_schema_extra=deprecated("say num-gpu-blocks-override, as for every executor"),
     )
     vocab_size: int | None = Field(
         None, ge=8, description=f"default: the named model's, or else {_VOCAB_SIZE}"
