@@ -125,7 +125,9 @@ def test_every_invariant_has_an_entry():
         numbers = re.findall(r"^    ([A-Z]\d+) {2}\S", source, re.MULTILINE)
         section = text("invariants.md").partition(f"\n## {kind}\n")[2].partition("\n## ")[0]
 
-        assert re.findall(r"^\| ([A-Z]\d+) \|", section, re.MULTILINE) == numbers, HOW
+        assert re.findall(r"^\| ([A-Z]\d+) \|", section, re.MULTILINE) == [
+            *dict.fromkeys(numbers)
+        ], HOW
 
 
 def test_a_stale_page_is_seen_and_written_again(tmp_path):

@@ -59,10 +59,10 @@ def _component(entry: Entry) -> Iterator[str]:
     facts = [
         ("offers", codes(sorted(component.offers))),
         ("requires", codes(component.requires)),
-        ("asks first", component.why_not is not None and "`auto` asks whether it can run here"),
+        ("`auto`", component.why_not and "asks whether it can run here"),
         ("target", code(entry.target)),
     ]
-    yield table(("", ""), [(name, str(value)) for name, value in facts if value])
+    yield table(("", ""), [(name, value) for name, value in facts if value])
     options, params = load_options(entry), load_params(entry)
     for header, model in ((_OPTION, options), (_PARAMETER, params)):
         rows = [(code(row.key), *row[1:]) for row in field_rows(model)] if model else []
