@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: what is compared of two runs, and which numbers of each
 METRICS: Final = ("ttft_ms", "itl_ms", "tpot_ms", "latency_ms")
 STATISTICS: Final = ("mean", "p95")
+#: of measuring costs, before and again after
+_ROUNDS: Final = 3
 #: a request that is not counted: buffers are touched for the first time
 _WARM_UP: Final = Arrival(0.0, list(range(10, 42)), 8)
 
@@ -35,11 +37,12 @@ class RealRun:
     """Owns an engine of the configured model. A context manager.
 
     `config` chooses the executor that simulates. Without a table in its options the costs of
-    steps are measured here and now, on an engine of their own.
+    steps are measured on the model, half of them before the workload is played and half after it:
+    machines that others use as well are not equally fast all the time.
     """
 
     def __init__(self, config: ResolvedConfig) -> None:
-        """Measure the costs and load the model. Raises ConfigError, and the errors of loading."""
+        """Load the model. Raises ConfigError, and the errors of loading."""
         if config.model.name is None:
             raise ConfigError(
                 "there is nothing real to compare with: no model was named",
@@ -47,13 +50,8 @@ class RealRun:
             )
         let_threads_sleep()
         self._config = config
-        self._folder = TemporaryDirectory(prefix="octavo-costs-")
-        real = _with_executor(config, _resolved(config, "auto"))
-        self._simulated = config.chosen["executor"]
-        if not self._simulated.options:
-            costs = _measure_costs(real, Path(self._folder.name) / "costs.json")
-            self._simulated = _resolved(config, {"use": self._simulated.name, "costs": str(costs)})
-        self._engine = build_engine(real)
+        self._engine = build_engine(_with_executor(config, _resolved(config, "auto")))
+        self._meter = CostMeter(self._engine)
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +59,6 @@ class RealRun:
     def __exit__(self, *_: object) -> None:
         """Close the engine."""
         self._engine.close()
-        self._folder.cleanup()
 
     @property
     def info(self) -> EngineInfo:
@@ -72,20 +69,41 @@ class RealRun:
         """Play the workload on the model, in real time."""
         clock = RealClock()
         simulate(self._engine, clock, [_WARM_UP])
+        self._measure()
         self._engine.reset_prefix_cache()
-        return simulate(self._engine, clock, arrivals)
+        result = simulate(self._engine, clock, arrivals)
+        self._measure()
+        return result
+
+    def _measure(self) -> None:
+        if not self._config.chosen["executor"].options:
+            self._meter.sample(_ROUNDS)
 
     def play_simulated(self, arrivals: Sequence[Arrival]) -> Simulation:
-        """Play the workload without the model, on as many blocks."""
+        """Play the workload without the model, on as many blocks, after it was played with it."""
+        with TemporaryDirectory(prefix="octavo-costs-") as folder:
+            return self._play_simulated(arrivals, self._costed(Path(folder) / "costs.json"))
+
+    def _costed(self, path: Path) -> ResolvedComponent:
+        """Return the executor that simulates, with the costs that were measured."""
+        chosen = self._config.chosen["executor"]
+        if chosen.options:
+            return chosen
+        self._meter.table().write(path)
+        return _resolved(self._config, {"use": chosen.name, "costs": str(path)})
+
+    def _play_simulated(
+        self, arrivals: Sequence[Arrival], simulated: ResolvedComponent
+    ) -> Simulation:
         sizes = {
             "num_gpu_blocks_override": self._engine.core.allocator.counts().total,
             "max_model_len": self._engine.info.max_model_len,
         }
-        config = _with_executor(self._config, self._simulated).with_changes(engine=sizes)
+        config = _with_executor(self._config, simulated).with_changes(engine=sizes)
         executor = config.build("executor")
         clock = executor.clock()
         if clock is None:
-            name = self._simulated.name
+            name = simulated.name
             raise ConfigError(f"the executor '{name}' has no time of its own (--executor)")
         engine = build_engine(config, executor)
         try:
@@ -111,14 +129,3 @@ def _resolved(config: ResolvedConfig, executor: str | Mapping[str, str]) -> Reso
 
 def _with_executor(config: ResolvedConfig, executor: ResolvedComponent) -> ResolvedConfig:
     return config.model_copy(update={"chosen": {**config.chosen, "executor": executor}})
-
-
-def _measure_costs(config: ResolvedConfig, path: Path) -> Path:
-    """Write what steps cost, measured on an engine whose steps nothing bounds or shortens."""
-    free = {"max_step_ms": None, "enable_prefix_caching": False}
-    engine = build_engine(config.with_changes(engine=free))
-    try:
-        CostMeter(engine).measure().write(path)
-    finally:
-        engine.close()
-    return path

@@ -6,7 +6,7 @@ Knows arrivals, the engine and a clock. Does not know what steps cost, nor how t
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Final
 
@@ -126,7 +126,8 @@ def simulate(engine: Engine, clock: Clock, arrivals: Sequence[Arrival]) -> Simul
     every = -(-len(arrivals) // _MOST_WATCHED)
     coming = iter(enumerate(arrivals))
     following = next(coming, None)
-    core, start_s, started_s = engine.core, clock(), time.perf_counter()
+    core, before = engine.core, engine.stats()
+    start_s, started_s = clock(), time.perf_counter()
     while following is not None or engine.has_work:
         now_s = clock()
         while following is not None and start_s + following[1].arrival_s <= now_s:
@@ -149,9 +150,15 @@ def simulate(engine: Engine, clock: Clock, arrivals: Sequence[Arrival]) -> Simul
         result.num_waiting.append(len(core.waiting))
         result.kv_usage.append(counts.used / max(1, counts.total))
     result.fates = list(fates.values())
-    result.stats = engine.stats()
+    result.stats = _since(before, engine.stats())
     result.virtual_s, result.real_s = clock() - start_s, time.perf_counter() - started_s
     return result
+
+
+def _since(before: EngineStats, after: EngineStats) -> EngineStats:
+    """Return what was counted between two snapshots, as far as reports have it."""
+    names = ("preemptions", "prefix_queries_tokens", "prefix_hits_tokens")
+    return replace(after, **{name: getattr(after, name) - getattr(before, name) for name in names})
 
 
 def _add(

@@ -260,10 +260,8 @@ def _costs(args: argparse.Namespace, config: ResolvedConfig) -> dict[str, Any]:
     if args.output is not None:
         table.write(args.output)
     rows = [(f"{tokens} tokens of one", step_ms) for tokens, step_ms in table.costs.points]
-    rows += [
-        ("each sequence more", table.per_sequence_ms),
-        ("each token after 1000", 1000 * table.costs.per_context_ms),
-    ]
+    rows += [(f"{num} sequences: more", more_ms) for num, more_ms in table.sequence_points[1:]]
+    rows.append(("each token after 1000: more", 1000 * table.costs.per_context_ms))
     return {
         "machine": dict(table.machine),
         "model": table.model,

@@ -1,7 +1,7 @@
 """What steps cost on some machine, as a file: measured there once, and replayed anywhere.
 
     {"model": "smollm2", "points": [[1, 12.5], [16, 30.1], [128, 90.0]],
-     "per_context_ms": 0.0005, "per_sequence_ms": 0.1, "machine": {"cpu": "..."}}
+     "per_context_ms": 0.0005, "sequence_points": [[1, 0.0], [9, 1.5]], "machine": {"cpu": "..."}}
 
 Knows numbers and JSON. Does not know how they were measured, nor models.
 """
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
     from octavo.engine.plan import StepPlan
 
-_KEYS = ("points", "per_context_ms", "per_sequence_ms", "machine", "model")
+_KEYS = ("points", "per_context_ms", "per_sequence_ms", "sequence_points", "machine", "model")
 _MIN_POINTS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """The costs of steps of one sequence, and what each further sequence of a step adds.
+    """The costs of steps of one sequence, and what further sequences of a step add.
 
+    That is `per_sequence_ms` for each, or what lies between `sequence_points`: (sequences, ms).
     `machine` and `model` say where the numbers come from, for people.
     """
 
@@ -37,6 +38,7 @@ class CostTable:
     per_sequence_ms: float = 0.0
     machine: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
+    sequence_points: tuple[tuple[int, float], ...] = ()
 
     def predict_ms(self, plan: StepPlan) -> float:
         """Return what a step takes."""
@@ -44,8 +46,14 @@ class CostTable:
         for advance in plan.advances:
             num_tokens += advance.num_tokens
             num_pairs += advance.num_tokens * advance.start
-        more_ms = self.per_sequence_ms * max(0, len(plan.advances) - 1)
-        return self.costs.predict_ms(num_tokens, num_pairs) + more_ms
+        return self.costs.predict_ms(num_tokens, num_pairs) + self._more_ms(len(plan.advances))
+
+    def _more_ms(self, num_seqs: int) -> float:
+        if num_seqs <= 1:
+            return 0.0
+        if not self.sequence_points:
+            return self.per_sequence_ms * (num_seqs - 1)
+        return StepCosts(self.sequence_points).predict_ms(num_seqs)
 
     def write(self, path: Path) -> None:
         """Write the table. Raises ConfigError when the file cannot be written."""
@@ -54,6 +62,7 @@ class CostTable:
             "points": self.costs.points,
             "per_context_ms": self.costs.per_context_ms,
             "per_sequence_ms": self.per_sequence_ms,
+            "sequence_points": self.sequence_points,
             "machine": dict(self.machine),
         }
         try:
@@ -87,21 +96,30 @@ class CostTable:
         unknown = sorted(set(values) - set(_KEYS))
         if unknown:
             raise ValueError(f"unknown keys {', '.join(unknown)}; known: {', '.join(_KEYS)}")
-        points = tuple((int(tokens), _number(ms)) for tokens, ms in values["points"])
-        if len(points) < _MIN_POINTS or list(points) != sorted(points):
-            raise ValueError("points must be two or more pairs [tokens, ms] that rise")
-        if len(dict(points)) < len(points):
-            raise ValueError("points must be of different numbers of tokens")
+        points = _points(values["points"])
+        if min(ms for _, ms in points) < 0:
+            raise ValueError("a step takes no less than 0 ms")
+        sequences = values.get("sequence_points")
         return cls(
             StepCosts(points, _number(values.get("per_context_ms", 0.0))),
             _number(values.get("per_sequence_ms", 0.0)),
             values.get("machine") or {},
             values.get("model"),
+            _points(sequences) if sequences else (),
         )
 
 
-def _number(value: Any) -> float:
+def _points(values: Any) -> tuple[tuple[int, float], ...]:
+    points = tuple((int(size), _number(ms, least=-math.inf)) for size, ms in values)
+    if len(points) < _MIN_POINTS or list(points) != sorted(points):
+        raise ValueError("points must be two or more pairs [tokens, ms] that rise")
+    if len(dict(points)) < len(points):
+        raise ValueError("points must be of different numbers of tokens")
+    return points
+
+
+def _number(value: Any, least: float = 0.0) -> float:
     number = float(value)
-    if not math.isfinite(number) or number < 0:
+    if not math.isfinite(number) or number < least:
         raise ValueError(f"{value!r} is no number of milliseconds")
     return number
