@@ -127,7 +127,8 @@ def promises(kind: str) -> dict[str, str]:
     """Return the numbered promises of a kind: of its interface, and of what that hands out."""
     titles: dict[str, str] = {}
     for one in interface_classes(kind):
-        titles |= titles_of(one)
+        for number, title in titles_of(one).items():
+            titles.setdefault(number, title)
     return titles
 
 
