@@ -97,20 +97,18 @@ class CostTable:
         if unknown:
             raise ValueError(f"unknown keys {', '.join(unknown)}; known: {', '.join(_KEYS)}")
         points = _points(values["points"])
-        if min(ms for _, ms in points) < 0:
-            raise ValueError("a step takes no less than 0 ms")
         sequences = values.get("sequence_points")
         return cls(
             StepCosts(points, _number(values.get("per_context_ms", 0.0))),
             _number(values.get("per_sequence_ms", 0.0)),
             values.get("machine") or {},
             values.get("model"),
-            _points(sequences) if sequences else (),
+            _points(sequences, least=-math.inf) if sequences else (),
         )
 
 
-def _points(values: Any) -> tuple[tuple[int, float], ...]:
-    points = tuple((int(size), _number(ms, least=-math.inf)) for size, ms in values)
+def _points(values: Any, least: float = 0.0) -> tuple[tuple[int, float], ...]:
+    points = tuple((int(size), _number(ms, least)) for size, ms in values)
     if len(points) < _MIN_POINTS or list(points) != sorted(points):
         raise ValueError("points must be two or more pairs [tokens, ms] that rise")
     if len(dict(points)) < len(points):

@@ -7,12 +7,16 @@ import json
 import pytest
 
 from byte_models import LLAMA, save_byte_model
+from octavo.bench.costs import CostMeter
 from octavo.bench.offline import PromptMaker
 from octavo.bench.overhead import kv_waste, time_overhead
 from octavo.bench.speculation import Comparison, PromptTimes
 from octavo.cli.main import main
 from octavo.config.resolve import resolve
+from octavo.engine.build import build_engine
+from octavo.engine.plan import RowAdvance, StepPlan
 from octavo.execution.cost_table import CostTable
+from octavo.interfaces.executor import StepCosts
 
 
 def test_paged_kv_wastes_less_than_a_fortieth_on_sharegpt_like_lengths() -> None:
@@ -67,13 +71,38 @@ def test_costs_are_measured_through_the_engine_and_written_as_a_table(tmp_path, 
     report = json.loads(capsys.readouterr().out)
     steps = [row["step"] for row in report["rows"]]
     assert steps[:2] == ["1 tokens of one", "8 tokens of one"]
-    assert steps[-3:] == ["64 tokens of one", "each sequence more", "each token after 1000"]
+    assert steps[-4:] == [
+        "52 tokens of one", "2 sequences: more", "3 sequences: more", "each token after 1000: more"
+    ]  # fmt: skip
     costs = CostTable.read(table)
     times = [ms for _, ms in costs.costs.points]
     assert times == sorted(times)
     assert times[0] > 0
     assert costs.model == model
     assert costs.machine["cpu"]
+    assert [num for num, _ in costs.sequence_points] == [1, 2, 3]
+
+
+def test_what_sequences_add_lies_between_what_was_measured() -> None:
+    table = CostTable(StepCosts.linear(10.0, 1.0), sequence_points=((1, 0.0), (3, 4.0), (5, 3.0)))
+    expected = {1: 11.0, 2: 14.0, 3: 17.0, 4: 17.5, 5: 18.0}
+    for num_seqs, step_ms in expected.items():
+        advances = [RowAdvance(row, 0, 1, (), True) for row in range(num_seqs)]
+        assert table.predict_ms(StepPlan(0, advances=advances)) == pytest.approx(step_ms)
+
+
+def test_a_prompt_that_takes_more_than_one_step_is_no_measure(tmp_path) -> None:
+    model = save_byte_model(LLAMA, tmp_path)
+    settings = {"model": model, "max_step_ms": 1e-6, "threads": 1, "block_size": 8}
+    engine = build_engine(resolve(overrides=settings))
+    try:
+        meter = CostMeter(engine)
+        meter.sample(1)
+        sizes = [size for size, _ in meter.table().costs.points]
+    finally:
+        engine.close()
+    assert sizes[:2] == [1, 8]
+    assert sizes[-1] < 20
 
 
 def test_speculation_compares_the_same_texts(
