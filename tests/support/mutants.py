@@ -12,7 +12,7 @@ def counter_examples(kind, component, number, options=None, sample=None):
     """Return what each check of one number says of a component that breaks it, by its name."""
     promises = promises_of(kind)
     subject = subject_of(kind, component, options, sample=sample)
-    subject.is_shrinking = False
+    subject.aim = "first"
     found = {}
     for invariant in (*every_invariant(promises), *promises):
         if invariant.number != number:

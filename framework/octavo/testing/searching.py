@@ -107,7 +107,7 @@ def for_all(
         print_blob=False,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, *([Phase.shrink] if subject.is_shrinking else [])],
+        phases=[Phase.generate, *([Phase.shrink] if subject.aim == "smallest" else [])],
     )
 
     def case_by_case(case: Any) -> None:
@@ -136,15 +136,18 @@ def keep(
     All numbers of a `run` are tried together, once for each subject; only what is broken is then
     looked for again, to make it small.
     """
-    broken = survey(subject, cases, run, examples)
-    if number not in broken and _ANY not in broken:
-        return
 
     def focused(case: Any) -> None:
         story = Story(number)
         story.play(lambda: run(case, story))
 
-    if subject.is_shrinking:
+    if subject.aim == "first":
+        for_all(subject, cases, focused, examples)
+        return
+    broken = survey(subject, cases, run, examples)
+    if number not in broken and _ANY not in broken:
+        return
+    if subject.aim == "smallest":
         for_all(subject, cases, focused, examples)
     raise PromiseBroken(broken.get(number) or broken[_ANY])  # it was seen, and not seen again
 
@@ -155,12 +158,17 @@ def survey(
     run: Callable[[Any, Story], None],
     examples: int,
 ) -> dict[str, str]:
-    """Return what was seen broken in many cases, by number, with the first message of each."""
+    """Return what was seen broken in many cases, by number, with the first message of each.
+
+    Where the subject's aim is any promise, the first case that breaks one ends it.
+    """
     memory = subject.memory
     if run not in memory:
         broken: dict[str, str] = {}
 
         def unfocused(case: Any) -> None:
+            if broken and subject.aim == "any":
+                return
             story = Story()
             story.play(lambda: run(case, story))
             for number, message in story.broken.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from octavo.config.auto import AutoContext, reasons_against
 from octavo.config.resolved import ResolvedComponent
@@ -38,21 +38,24 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+Aim: TypeAlias = Literal["smallest", "first", "any"]
+
 
 @dataclass(slots=True, eq=False)
 class Subject:
     """A component under test.
 
     `sample` is what some kinds need beside it: a model's path, a config, parameters of a request.
-    `effort` multiplies the number of cases, and where `is_shrinking` the smallest that breaks a
-    promise is looked for. `memory` holds what checks have found out together.
+    `effort` multiplies the number of cases, and `aim` says what is looked for: of each promise the
+    smallest case that breaks it, the first, or one of any promise, whichever comes first.
+    `memory` holds what checks have found out together.
     """
 
     entry: Entry
     options: Mapping[str, Any] = field(default_factory=dict)
     sample: Any = None
     effort: float = 1.0
-    is_shrinking: bool = True
+    aim: Aim = "smallest"
     record: PluginRecord | None = None
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
