@@ -19,9 +19,9 @@ from octavo.plugin.kinds import KINDS
 from octavo.reference import markdown, members, messages
 from octavo.reference.fields import field_rows
 from octavo.reference.pages import pages, problems, stale, write
-from octavo.testing.kits import INTERFACES
 from source_tree import ROOT, classes, modules
 
+INTERFACES = {kind.name: kind.interface for kind in KINDS.values()}
 REFERENCE = ROOT / "docs" / "reference"
 HOW = f"write them again: {markdown.COMMAND}"
 
@@ -50,8 +50,8 @@ def test_every_kind_and_interface_has_an_entry():
     listed = re.findall(r"^\| \[([\w-]+)\]\(kinds/\1\.md\)", text("kinds.md"), re.MULTILINE)
 
     assert listed == list(KINDS), HOW
-    assert {path.stem for path in (REFERENCE / "kinds").glob("*.md")} == set(KINDS) == {*INTERFACES}
-    for kind, interface in INTERFACES.items():
+    assert {path.stem for path in (REFERENCE / "kinds").glob("*.md")} == set(KINDS)
+    for kind, interface in ((kind.name, kind.interface) for kind in KINDS.values()):
         assert f"## `{interface.partition(':')[2]}`" in text(f"kinds/{kind}.md"), HOW
 
 
@@ -119,7 +119,7 @@ def test_every_error_has_an_entry():
 
 
 def test_every_invariant_has_an_entry():
-    for kind, interface in INTERFACES.items():
+    for kind, interface in ((kind.name, kind.interface) for kind in KINDS.values()):
         module = importlib.import_module(interface.partition(":")[0])
         source = Path(module.__file__).read_text()
         numbers = re.findall(r"^    ([A-Z]\d+) {2}\S", source, re.MULTILINE)

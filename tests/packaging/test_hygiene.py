@@ -136,7 +136,7 @@ def test_nothing_is_pickled():
 
 
 def test_scripts_are_short_and_can_be_run():
-    for name in ("serve", "test", "check"):
+    for name in ("serve", "test", "check", "docs"):
         script = ROOT / "scripts" / name
         text = script.read_text()
         assert script.stat().st_mode & 0o111, name
