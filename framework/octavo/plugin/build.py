@@ -21,6 +21,7 @@ from octavo.errors import (
 )
 from octavo.plugin.discovery import describe
 from octavo.plugin.files import import_target
+from octavo.plugin.kinds import KINDS
 from octavo.plugin.options import INSTEAD, NoOptions, RequestParams, kebab
 
 if TYPE_CHECKING:
@@ -157,12 +158,32 @@ def build(
 ) -> Any:
     """Return `Class(options, **context)`, with the options validated if they are plain values.
 
-    What the component's own constructor raises goes on as it is.
+    Raises InvalidComponentError when the class does not implement its kind's interface; what its
+    own constructor raises goes on as it is.
     """
     cls = load(entry)
     if not isinstance(options, BaseModel):
         options = validate_options(entry, options or {})
+    require_interface(entry, cls)
     return cls(options, **context)
+
+
+def require_interface(entry: Buildable, cls: Any) -> None:
+    """Raise InvalidComponentError unless a class implements the interface of its kind."""
+    interface: type = import_target(KINDS[entry.kind].interface)
+    name = getattr(cls, "__name__", str(cls))
+    whose = f"{entry.kind} '{entry.name}' ({entry.provider})"
+    if not isinstance(cls, type) or not issubclass(cls, interface):
+        raise InvalidComponentError(
+            f"{whose} is no {interface.__name__}",
+            f"target: {entry.target}",
+            f"write: class {name}({interface.__name__}), from {interface.__module__}",
+        )
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        raise InvalidComponentError(
+            f"{whose} lacks what its interface asks for",
+            f"{name} does not implement {', '.join(missing)}",
+        )
 
 
 def deprecations_of(entry: Buildable, given: Collection[str]) -> list[str]:

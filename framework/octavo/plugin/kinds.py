@@ -33,10 +33,36 @@ class Kind:
     oldest_api: int = 1
 
     @property
+    def interface(self) -> str:
+        """The class whose methods a component of this kind has, as a target."""
+        return f"octavo.interfaces.{_INTERFACES[self.name]}"
+
+    @property
     def plural(self) -> str:
         """The kind's name for more than one, as its hook has it."""
         return self.hook.removeprefix("octavo_").replace("_", " ")
 
+
+_INTERFACES: Mapping[str, str] = MappingProxyType(
+    {
+        "platform": "platform:Platform",
+        "ops": "ops:OpSet",
+        "attention": "attention:Attention",
+        "executor": "executor:Executor",
+        "scheduler": "scheduler:SchedulerPolicy",
+        "allocator": "allocator:Allocator",
+        "eviction": "eviction:Eviction",
+        "sampler-stage": "sampler:SamplerStage",
+        "proposer": "proposer:Proposer",
+        "grammar": "grammar:GrammarBackend",
+        "adapter": "adapter:AdapterFormat",
+        "architecture": "architecture:Architecture",
+        "weights": "weights:WeightsFormat",
+        "source": "source:ModelSource",
+        "tokenizer": "tokenizer:TokenizerFormat",
+        "dialect": "dialect:Dialect",
+    }
+)
 
 _ROWS = (
     # In the order of resolution: an `auto` choice may look at the choices above it.

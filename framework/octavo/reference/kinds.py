@@ -17,7 +17,7 @@ from octavo.reference.markdown import anchor, code, first_line, inline, page, pr
 from octavo.reference.members import members
 from octavo.testing import contract
 from octavo.testing.invariants import titles_of
-from octavo.testing.kits import INTERFACES, KITS, promises_of
+from octavo.testing.kits import KITS, promises_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,10 +73,10 @@ def kinds_page() -> str:
 
 def kind_page(kind: Kind) -> str:
     """Return the page of one kind: how it is chosen, and its interface."""
-    interface = import_target(INTERFACES[kind.name])
+    interface = import_target(kind.interface)
     module = inspect.getmodule(interface)
     facts = [
-        ("interface", code(INTERFACES[kind.name].replace(":", "."))),
+        ("interface", code(kind.interface.replace(":", "."))),
         ("hook", f"[`{kind.hook}`](../hooks.md#{anchor(kind.hook)})"),
         ("config", _config_of(kind)),
         ("default", code(kind.default)),
@@ -110,7 +110,7 @@ def invariants_page() -> str:
     body = ["## All kinds", table(("number", "promise"), rows)]
     for name in KINDS:
         body += [f"## {name}", table(("number", "promise", "checks"), _promises(name))]
-        link = f"[{INTERFACES[name].partition(':')[2]}](kinds/{name}.md)"
+        link = f"[{KINDS[name].interface.partition(':')[2]}](kinds/{name}.md)"
         body.append(f"Of {link}." if name in KITS else f"Of {link}. There is no kit of this kind.")
     return page("Invariants", _INVARIANTS, body)
 
@@ -134,7 +134,7 @@ def promises(kind: str) -> dict[str, str]:
 
 def interface_classes(kind: str) -> list[type]:
     """Return the classes of a kind's interface: the one to implement first."""
-    interface = import_target(INTERFACES[kind])
+    interface = import_target(KINDS[kind].interface)
     module = inspect.getmodule(interface)
     others = [
         one
@@ -152,9 +152,9 @@ def problems() -> Iterator[str]:
     for kind in KINDS.values():
         if not kind.decides:
             yield f"kind {kind.name}: `decides` is empty"
-        interface = import_target(INTERFACES[kind.name])
+        interface = import_target(kind.interface)
         if not promises(kind.name):
-            yield f"kind {kind.name}: {INTERFACES[kind.name]} promises nothing by number"
+            yield f"kind {kind.name}: {kind.interface} promises nothing by number"
         for row in members(interface):
             if not row.text:
                 yield f"kind {kind.name}: {interface.__name__}.{row.signature} has no docstring"

@@ -19,7 +19,6 @@ from octavo.errors import ConfigError
 from octavo.plugin.kinds import KINDS
 from octavo.scaffold.names import Names, names_of
 from octavo.scaffold.recipes import RECIPES
-from octavo.testing.kits import INTERFACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +86,7 @@ def _words(names: Names) -> Mapping[str, str]:
         "distribution": names.distribution,
         "cls": names.cls,
     }
-    module, _, interface = INTERFACES[kind.name].partition(":")
+    module, _, interface = kind.interface.partition(":")
     declared = [
         *([f'options=f"{{_MODULE}}:{names.cls}Options",'] if recipe.has_options else []),
         *([f'params=f"{{_MODULE}}:{names.cls}Params",'] if recipe.has_params else []),

@@ -1,4 +1,4 @@
-"""Which module holds the invariants of which kind, and which interface these are about.
+"""Which module holds the invariants of which kind.
 
 Knows names only, so that a kit is imported when it is used.
 """
@@ -10,33 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from octavo.errors import UnknownComponentError, UnsupportedError, did_you_mean
+from octavo.plugin.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from octavo.testing.invariants import Promises
-
-#: the interface of every kind
-INTERFACES: Mapping[str, str] = MappingProxyType(
-    {
-        "platform": "octavo.interfaces.platform:Platform",
-        "ops": "octavo.interfaces.ops:OpSet",
-        "attention": "octavo.interfaces.attention:Attention",
-        "executor": "octavo.interfaces.executor:Executor",
-        "scheduler": "octavo.interfaces.scheduler:SchedulerPolicy",
-        "allocator": "octavo.interfaces.allocator:Allocator",
-        "eviction": "octavo.interfaces.eviction:Eviction",
-        "sampler-stage": "octavo.interfaces.sampler:SamplerStage",
-        "proposer": "octavo.interfaces.proposer:Proposer",
-        "grammar": "octavo.interfaces.grammar:GrammarBackend",
-        "adapter": "octavo.interfaces.adapter:AdapterFormat",
-        "architecture": "octavo.interfaces.architecture:Architecture",
-        "weights": "octavo.interfaces.weights:WeightsFormat",
-        "source": "octavo.interfaces.source:ModelSource",
-        "tokenizer": "octavo.interfaces.tokenizer:TokenizerFormat",
-        "dialect": "octavo.interfaces.dialect:Dialect",
-    }
-)
 
 #: kinds whose promises are tested; each module has `promises`
 KITS: Mapping[str, str] = MappingProxyType(
@@ -62,11 +41,11 @@ def promises_of(kind: str) -> Promises:
 
     Raises UnknownComponentError for no kind, UnsupportedError for one without a kit.
     """
-    if kind not in INTERFACES:
+    if kind not in KINDS:
         raise UnknownComponentError(
             f"unknown kind '{kind}'",
-            did_you_mean(kind, INTERFACES),
-            f"kinds: {', '.join(INTERFACES)}",
+            did_you_mean(kind, KINDS),
+            f"kinds: {', '.join(KINDS)}",
         )
     if kind not in KITS:
         raise UnsupportedError(

@@ -20,7 +20,7 @@ from octavo.errors import (
     UnknownComponentError,
     did_you_mean,
 )
-from octavo.plugin.build import build, load, validate_options
+from octavo.plugin.build import build, load, require_interface, validate_options
 from octavo.plugin.catalogue import PYTHON, Catalogue, Entry, build_catalogue, component_of
 from octavo.plugin.component import Component
 from octavo.plugin.discovery import (
@@ -31,7 +31,7 @@ from octavo.plugin.discovery import (
     plugin_in,
 )
 from octavo.plugin.files import import_file, import_target
-from octavo.testing.kits import INTERFACES
+from octavo.plugin.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -182,13 +182,13 @@ def entry_in_file(target: str) -> Entry:
 def kind_of(cls: type) -> str:
     """Return the kind whose interface a class implements. Raises InvalidComponentError."""
     names = {f"{base.__module__}:{base.__qualname__}" for base in cls.__mro__}
-    for kind, interface in INTERFACES.items():
-        if interface in names:
-            return kind
+    for kind in KINDS.values():
+        if kind.interface in names:
+            return kind.name
     raise InvalidComponentError(
         f"the class {cls.__qualname__} implements no interface of octavo",
         f"its bases are {', '.join(base.__qualname__ for base in cls.__mro__[1:])}",
-        f"interfaces: {', '.join(sorted(INTERFACES.values()))}",
+        f"interfaces: {', '.join(sorted(kind.interface for kind in KINDS.values()))}",
     )
 
 
@@ -214,15 +214,6 @@ def _record_of(entry: Entry, catalogue: Catalogue) -> PluginRecord | None:
 
 def _require_interface(subject: Subject) -> None:
     """Raise InvalidComponentError unless the class implements its kind's interface."""
-    interface = import_target(INTERFACES[subject.kind])
-    cls: Any = subject.cls
-    if isinstance(cls, type) and issubclass(cls, interface):
-        return
-    if subject.kind == "scheduler" and hasattr(cls, "plan"):  # a whole core, which holds policies
-        return
-    raise InvalidComponentError(
-        f"{subject.kind} '{subject.name}' ({subject.entry.provider}) is no {interface.__name__}",
-        f"target: {subject.entry.target}",
-        f"write: class {getattr(cls, '__name__', cls)}({interface.__name__}), "
-        f"from {interface.__module__}",
-    )
+    if subject.kind == "scheduler" and hasattr(subject.cls, "plan"):
+        return  # a whole core, which holds policies
+    require_interface(subject.entry, subject.cls)

@@ -13,11 +13,12 @@ from octavo.errors import (
     UnknownComponentError,
     UnknownOptionError,
 )
+from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.plugin.component import Component
 from octavo.plugin.options import ComponentOptions
 
 
-class Passed:
+class Passed(SchedulerPolicy):
     """A scheduler that a test passes as it is."""
 
     class Options(ComponentOptions):
@@ -340,7 +341,7 @@ def test_a_class_may_be_passed_with_options(sites):
 
 
 def test_a_local_class_cannot_be_sent_elsewhere(sites):
-    class Local:
+    class Local(SchedulerPolicy):
         def __init__(self, options):
             pass
 
@@ -374,11 +375,12 @@ def test_another_process_builds_from_it_without_discovery(sites, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "from octavo.hookspecs import OctavoSpecs\n"
+        "from octavo.interfaces.scheduler import SchedulerPolicy\n"
         "from octavo.plugin.component import Component\n"
         "from octavo.plugin.options import ComponentOptions\n"
         "class Options(ComponentOptions):\n"
         "    speed: int = 1\n"
-        "class Mine:\n"
+        "class Mine(SchedulerPolicy):\n"
         "    def __init__(self, options): self.options = options\n"
         "class Plugin(OctavoSpecs):\n"
         "    def octavo_schedulers(self):\n"

@@ -8,6 +8,8 @@ from octavo.errors import (
     UnknownComponentError,
     UnknownOptionError,
 )
+from octavo.interfaces.eviction import Eviction
+from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.plugin.build import build, load, load_options, validate_options
 from octavo.plugin.catalogue import build_catalogue
 from octavo.plugin.component import Component
@@ -82,7 +84,7 @@ def test_which_is_found_first_decides_nothing(sites):
 
 
 def test_a_class_is_added_under_its_name_and_the_old_catalogue_stays(sites):
-    class ShortestJobFirst:
+    class ShortestJobFirst(SchedulerPolicy):
         class Options(ComponentOptions):
             weight: float = 1.0
 
@@ -97,6 +99,26 @@ def test_a_class_is_added_under_its_name_and_the_old_catalogue_stays(sites):
     assert build(entry, {"weight": "2"}).options == ShortestJobFirst.Options(weight=2.0)
     with pytest.raises(UnknownComponentError):
         before.get("scheduler", "shortest-job-first")
+
+
+def test_a_class_that_is_nothing_of_its_kind_is_refused_before_it_is_built(sites):
+    class Idle:
+        def __init__(self, options):
+            pytest.fail("it was built")
+
+    class Half(Eviction):
+        def add(self, block_id):
+            pass
+
+    catalogue = build_catalogue().with_class("scheduler", Idle).with_class("eviction", Half)
+
+    with pytest.raises(InvalidComponentError) as caught:
+        build(catalogue.get("scheduler", "idle"))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "scheduler 'idle' (passed in Python) is no SchedulerPolicy"
+    assert lines[2] == ("  write: class Idle(SchedulerPolicy), from octavo.interfaces.scheduler")
+    with pytest.raises(InvalidComponentError, match="Half does not implement __len__, pop, remove"):
+        build(catalogue.get("eviction", "half"))
 
 
 def test_a_class_may_not_take_a_name_that_is_taken(sites):

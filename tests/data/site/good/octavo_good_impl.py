@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.plugin.options import ComponentOptions
 
 
@@ -10,7 +11,7 @@ class SteadyOptions(ComponentOptions):
     is_fair: bool = Field(default=False, description="whether to be fair")
 
 
-class Steady:
+class Steady(SchedulerPolicy):
     def __init__(self, options, **context):
         self.options = options
         self.context = context
