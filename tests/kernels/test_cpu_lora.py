@@ -204,10 +204,26 @@ def test_no_segments_change_nothing(options):
     assert torch.equal(adapt(out, x, [], options), out)
 
 
+@pytest.mark.parametrize("power", [-20, 14, 20])
+def test_factors_of_unlike_size_lose_nothing_in_halves(power):
+    a, b = noise(4, COLUMNS), noise(OUTPUTS, 4)
+    kept = LowRankFactors.of([(a, b, 0)], Arena(), lanes=16, is_half=True)
+    other = LowRankFactors.of(
+        [(a * 2.0**power, b * 2.0**-power, 0)], Arena(), lanes=16, is_half=True
+    )
+
+    assert torch.equal(kept.a, other.a)
+    assert torch.equal(kept.panels[0], other.panels[0])
+
+
 def test_factors_that_are_too_large_for_halves_stay_floats():
     a, b = noise(4, COLUMNS), noise(OUTPUTS, 4)
     kept = LowRankFactors.of([(a, b, 0)], Arena(), lanes=16, is_half=True)
-    large = LowRankFactors.of([(a, b * 1e5, 0)], Arena(), lanes=16, is_half=True)
+    large = LowRankFactors.of([(a * 1e5, b * 1e5, 0)], Arena(), lanes=16, is_half=True)
 
     assert (kept.a.dtype, large.a.dtype) == (torch.float16, torch.float32)
-    assert torch.equal(large.a.transpose(1, 2).reshape(4, -1)[:, :COLUMNS], a)
+    product = (
+        large.panels[0].transpose(1, 2).reshape(-1, 4)[:OUTPUTS]
+        @ (large.a.transpose(1, 2).reshape(4, -1)[:, :COLUMNS])
+    )
+    torch.testing.assert_close(product, (b * 1e5) @ (a * 1e5))

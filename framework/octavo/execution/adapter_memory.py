@@ -42,13 +42,15 @@ class AdapterLimits:
 class ResidentAdapter:
     """An adapter in memory. `packed` is by parameter; `num_pins` counts the rows that use it.
 
-    `slot` is its number among the model's parts, or None; it belongs to the thread of the steps.
+    One that `is_discarded` goes with the last of these. `slot` is its number among the model's
+    parts, or None; it belongs to the thread of the steps.
     """
 
     digest: str
     packed: dict[str, Any]
     slot: int | None = None
     num_pins: int = 0
+    is_discarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,15 @@ class AdapterMemory:
         return digest
 
     def discard(self, spec: AdapterSpec) -> None:
-        """Forget what was read from a path, and its content unless a row uses it."""
+        """Forget what was read from a path, and its content as soon as no row uses it."""
         with self._lock:
             last = self._readings.pop(_place(spec), None)
             if last is None or not last.digest.done() or last.digest.exception() is not None:
                 return
             resident = self._residents.get(last.digest.result())
-            if resident is not None and not resident.num_pins:
-                self._evict(resident)
+            if resident is not None:
+                resident.is_discarded = True
+                self._let_go(resident)
 
     def pin(self, spec: AdapterSpec, digest: str) -> ResidentAdapter:
         """Return a prepared adapter, which stays until `unpin`.
@@ -127,6 +130,7 @@ class AdapterMemory:
         with self._lock:
             for resident in residents:
                 resident.num_pins -= 1
+                self._let_go(resident)
             self._make_room()
 
     def take_evicted(self) -> list[ResidentAdapter]:
@@ -178,6 +182,7 @@ class AdapterMemory:
             )
             self._residents.move_to_end(weights.digest)
             resident.num_pins += is_pinned
+            resident.is_discarded = False
             self._make_room()
         return resident
 
@@ -194,6 +199,12 @@ class AdapterMemory:
         """Evict what no row uses, but for the newest, as far as there are too many."""
         idle = [one for one in list(self._residents.values())[:-1] if not one.num_pins]
         for resident in idle[: max(0, len(self._residents) - self._limits.max_resident)]:
+            self._evict(resident)
+
+    def _let_go(self, resident: ResidentAdapter) -> None:
+        """Evict what was discarded, when no row uses it any more."""
+        is_there = self._residents.get(resident.digest) is resident
+        if resident.is_discarded and not resident.num_pins and is_there:
             self._evict(resident)
 
     def _evict(self, resident: ResidentAdapter) -> None:

@@ -108,10 +108,10 @@ class AdapterStore:
 
         Returns by index of the advance why it must fail: an adapter of its row is not there.
         """
+        self._remove_evicted()
         if not self._rows:
             self._batch.segments = []
             return {}
-        self._remove_evicted()
         shares: dict[str, _Shares] = {}
         failed: dict[int, str] = {}
         for index, advance in enumerate(advances):

@@ -55,6 +55,8 @@ class LowRankFactors:
 
         `lanes` is the library's; `is_half` keeps factors as float16, unless one does not fit.
         """
+        if is_half:
+            changes = [(*_balanced(a, b), first) for a, b, first in changes]
         joined = torch.cat([a for a, _, _ in changes])
         is_half = is_half and all(_fits_half(one) for one in (joined, *(b for _, b, _ in changes)))
         dtype = torch.float16 if is_half else torch.float32
@@ -81,6 +83,18 @@ class LowRankFactors:
             num_pieces=len(self.panels),
             is_half=self.a.dtype == torch.float16,
         )
+
+
+def _balanced(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a and b times a power of two and its inverse: equally large, of the same product.
+
+    One that is far smaller than the other would lose its bits where numbers of 16 bits end.
+    """
+    sizes = [float(one.abs().max()) if one.numel() else 0.0 for one in (a, b)]
+    if not all(0.0 < size < math.inf for size in sizes):
+        return a, b
+    power = round((math.log2(sizes[1]) - math.log2(sizes[0])) / 2)
+    return a.float() * 2.0**power, b.float() * 2.0**-power
 
 
 def _fits_half(x: Tensor) -> bool:

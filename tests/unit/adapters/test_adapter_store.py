@@ -311,6 +311,20 @@ def test_discarded_ones_are_read_again(bench, weights, tmp_path):
     assert not bench.failed
 
 
+def test_one_that_is_discarded_in_use_goes_with_its_last_row(bench, weights, tmp_path):
+    use = bench.use(write_adapter(tmp_path / "a", weights, Lora()))
+    bench.store.start(0, [use])
+    bench.run([(0, PROMPT)])
+    assert any(parts.by_slot for parts in bench.store._parts.values())
+
+    bench.store.discard(use.spec)
+    bench.store.end(0)
+    bench.run([(1, PROMPT)])
+
+    assert not bench.store._memory._residents
+    assert not any(parts.by_slot for parts in bench.store._parts.values())
+
+
 def test_more_than_fit_take_turns(weights, tmp_path):
     loras = [Lora(seed=seed) for seed in range(4)]
     folders = [write_adapter(tmp_path / str(lora.seed), weights, lora) for lora in loras]
