@@ -52,7 +52,7 @@ def test_templates_that_are_wrong_are_refused_at_once(tmp_path):
 
 def test_model_without_a_template_says_so():
     class Bare(BytesTokenizer):
-        chat_templates = {}  # noqa: RUF012 - a property in the interface
+        chat_templates = {}
 
     with pytest.raises(RequestError, match="this model has no chat template") as caught:
         _renderer(tokenizer=Bare()).render(_user("hi"))
@@ -61,7 +61,7 @@ def test_model_without_a_template_says_so():
 
 def test_template_for_tools_is_used_when_there_are_tools():
     class Two(BytesTokenizer):
-        chat_templates = {"default": "plain", "tool_use": "{{ tools[0].name }}"}  # noqa: RUF012
+        chat_templates = {"default": "plain", "tool_use": "{{ tools[0].name }}"}
 
     renderer = _renderer(tokenizer=Two())
     assert renderer.render(_user("hi")) == "plain"
