@@ -7,17 +7,16 @@ the kernels' arguments. Does not know layers, models or requests.
 
 from __future__ import annotations
 
-from ctypes import addressof
 from typing import TYPE_CHECKING, Any
 
 from octavo_kernels.cpu import calls
 from octavo_kernels.cpu.library import Call
-from octavo_kernels.cpu.lora import LowRankFactors, SlotTable
+from octavo_kernels.cpu.lora import LowRankFactors
 from octavo_kernels.cpu.memory import Arena
 from octavo_kernels.cpu.packing import linear_bytes
 from octavo_plugins.native.cpu_calls import CpuCall, address
 from octavo_plugins.ops.cpu_sampling import CpuSamplingOps
-from octavo_plugins.ops.cpu_segments import Segments
+from octavo_plugins.ops.cpu_segments import Segments, adapt_call
 from octavo_plugins.ops.cpu_weights import BLOCK_TYPES, PackedLinear, pack_blocks
 from octavo_plugins.ops.torch_ops import RotaryTable, joined_heads
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from octavo.interfaces.weights import WeightBlocks
     from octavo_plugins.ops.cpu_options import CpuOpsOptions
 
-_FLOAT_BYTES = 4
 #: adapters come and go: memory returns when all that share a chunk have gone
 _ADAPTER_CHUNK_BYTES = 8 << 20
 _SILU, _GELU = 0, 1
@@ -243,24 +241,7 @@ class CpuOps(CpuSamplingOps):
         self, out: Tensor, x: Tensor, parts: AdapterParts, batch: AdapterBatch
     ) -> CpuCall:
         segments = self._segments.setdefault(id(batch), Segments(batch))
-        table = SlotTable(parts.by_slot)
-        arguments = calls.Adapt(
-            out=address(out),
-            x=address(x),
-            by_slot=addressof(table.records),
-            batch=addressof(segments.table.record),
-            num_slots=table.num_slots,
-            max_rank=table.max_rank,
-            out_stride=out.stride(0),
-            x_stride=x.stride(0),
-            columns=x.shape[-1],
-            outputs=out.shape[-1],
-        )
-        # a blend puts a token in several segments, but in no two of one adapter
-        shared = _FLOAT_BYTES * table.max_rank * len(x) * table.num_slots
-        shared += linear_bytes(self._library, len(x), x.shape[-1])
-        call = _call("adapt", arguments, out, x, table, segments, shared=shared)
-        return CpuCall(self._library, (call,), segments.refresh)
+        return adapt_call(self._library, segments, out, x, parts)
 
     def gather_rows(self, out: Tensor, x: Tensor, index: Tensor, rows: Count) -> None:
         """Set out[i] = x[index[i]]."""
