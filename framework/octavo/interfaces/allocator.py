@@ -104,6 +104,8 @@ class Allocator(ABC):
     A12  a request of `capacity_tokens` tokens runs through an empty cache, step by step.
     A13  `trim` gives back what no later position can read, and nothing within reach.
     A14  a request's blocks hold what it wrote, whoever else comes, goes or shares.
+    A15  what a table's blocks have room for is always there, and one that shares prefixes holds no
+        block beyond the tokens that it was asked to hold.
 
     An allocator that shares says so: it offers `prefix-caching`, and one that does not never hits.
     One that serves models with several groups offers `cache-groups`; others refuse such models

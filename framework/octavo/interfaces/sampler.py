@@ -59,6 +59,7 @@ class SamplerStage(ABC):
     P6  the same row gets the same bits: no clock, no dice but `row.uniform`, no other row matters.
     P7  behind drafts it does what it does without them; what is taken back leaves no trace.
     P8  fields of `SamplingParams` keep their meaning: exactly the right tokens are left.
+    P9  bias, penalties and temperature change logits by as much as they say.
     """
 
     #: position in the pipeline: edits of raw logits < 100 <= temperature < 200 <= truncation

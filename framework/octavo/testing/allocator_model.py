@@ -162,11 +162,20 @@ class Memory:
             is_same = kept == (table.groups, table.num_trimmed, table.num_hashed_blocks)
             self.story.see("A2", is_same, "a failed allocation changed the table")
             self.story.see("A2", self.allocator.counts() == before, "and changed the counts")
+        has_room = len(kept[0][0]) * SIZE >= num_tokens
+        self.story.see("A15", done or not has_room, f"no room for {num_tokens} of {kept[0]}")
+        self.look_at_length(sequence, num_tokens, is_exact=done)
         for ids in table.groups if done else ():
             self.story.see(
                 "A11", len(ids) * SIZE >= num_tokens, f"{len(ids)} blocks for {num_tokens} tokens"
             )
         return done
+
+    def look_at_length(self, sequence: Sequence, num_tokens: int, *, is_exact: bool = True) -> None:
+        """See that no group holds more blocks than tokens need, where blocks come on demand."""
+        most = max(map(len, sequence.table.groups)) if self.is_sharing and is_exact else 0
+        is_kept = most <= -(-num_tokens // SIZE)
+        self.story.see("A15", is_kept, f"{most} blocks for {num_tokens} tokens")
 
     def write(self, sequence: Sequence, end: int) -> None:
         """Compute the positions from the committed one to `end`."""
@@ -226,6 +235,7 @@ class Memory:
         del sequence.tokens[keep:]
         self.story.tell(f"truncate {sequence.name} to {keep}")
         self.allocator.truncate(sequence.table, keep)
+        self.look_at_length(sequence, keep)
         self.write(sequence, len(sequence.tokens))
 
     def free(self, sequence: Sequence, one: Act) -> None:
@@ -242,8 +252,8 @@ class Memory:
         """Forget what is cached."""
         done = self.allocator.reset_cache()
         self.story.tell(f"reset_cache: {done}")
-        is_idle = not self.alive
-        self.story.see("A5", done == is_idle, f"reset_cache says {done} of {len(self.alive)} alive")
+        alive = self.alive
+        self.story.see("A5", done != bool(alive), f"reset_cache says {done} of {len(alive)} alive")
         self.named.clear()
         counts = self.allocator.counts()
         self.story.see("A5", counts.cached == 0, f"{counts.cached} blocks are cached after a reset")
@@ -278,8 +288,7 @@ class Memory:
             self.allocator.free(sequence.table)
         self.alive.clear()
         counts = self.allocator.counts()
-        is_free = counts.free + counts.cached == counts.total
-        self.story.see("A6", is_free, f"all are freed, and {counts.used} blocks are used")
+        self.story.see("A6", not counts.used, f"all are freed, and {counts.used} blocks are used")
         every = [BlockTable.of(len(self.groups))]
         is_full = len(self.groups) == 1 and self.groups[0].reach is None
         room = self.allocator.capacity_tokens if is_full else SIZE

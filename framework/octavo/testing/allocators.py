@@ -1,4 +1,4 @@
-"""The promises of allocators: A1 to A14.
+"""The promises of allocators: A1 to A15.
 
 Knows the interface, and traces of calls. Does not know how any allocator keeps its blocks.
 """
@@ -207,6 +207,12 @@ def an_engine_computes_the_same_on_it(subject: Subject) -> None:
             story.play(lambda story=story: _play(setup, events, story))  # type: ignore[misc]
 
     for_all(subject, traces({name: MODES[name] for name in names}), body, examples=80)
+
+
+@promises.keeps("A15")
+def what_is_held_is_enough_and_no_more(subject: Subject) -> None:
+    """Before and after tokens are taken back."""
+    _keep(subject, "A15")
 
 
 def _play(setup: EngineSetup, events: Any, story: Story) -> None:

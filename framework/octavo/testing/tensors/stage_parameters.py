@@ -32,7 +32,7 @@ _FIELDS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "min_tokens": (4, 16),
         "stop_token_ids": ([3],),
         "logit_bias": ({1: 2.0, 4: -3.0},),
-        "repetition_penalty": (1.5,),
+        "repetition_penalty": (1.5, 0.6),
         "frequency_penalty": (0.5, -0.5),
         "presence_penalty": (0.7,),
     }
@@ -51,7 +51,7 @@ def activating(subject: Subject) -> list[SamplingParams]:
         given = subject.sample if isinstance(subject.sample, list) else [subject.sample]
         found = [_params_of(one) for one in given]
     else:
-        found = [*_of_fields(stage), *_of_model(subject)]
+        found = [*values_of_fields(stage), *_of_model(subject)]
     active = [params for params in found if stage.is_active(params)]
     if not active:
         raise SampleNeededError(
@@ -67,7 +67,8 @@ def _params_of(values: Mapping[str, Any]) -> SamplingParams:
     return SamplingParams(**own, extra_args=rest or None)
 
 
-def _of_fields(stage: SamplerStage) -> Iterator[SamplingParams]:
+def values_of_fields(stage: SamplerStage) -> Iterator[SamplingParams]:
+    """Yield values of the fields of `SamplingParams` that a stage reads."""
     for name in stage.parameters:
         for value in _FIELDS.get(name, ()):
             yield _params_of({name: value})

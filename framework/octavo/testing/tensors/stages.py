@@ -1,4 +1,4 @@
-"""The promises of sampler stages: P1 to P8, on single rows of logits.
+"""The promises of sampler stages: P1 to P9, on single rows of logits.
 
 What makes a stage do something is found by trying values of the parameters that it declares; a
 suite may give them: `sample = {"typical_p": 0.5}`, or a list of such.
@@ -36,7 +36,13 @@ from octavo.testing.tensors.stage_cases import (
     row_of,
     told,
 )
-from octavo.testing.tensors.stage_references import expected_support
+from octavo.testing.tensors.stage_parameters import values_of_fields
+from octavo.testing.tensors.stage_references import (
+    asks,
+    expected_logits,
+    expected_number,
+    expected_support,
+)
 
 if TYPE_CHECKING:
     from octavo.testing.subjects import Subject
@@ -202,24 +208,61 @@ def drafts_change_no_state_until_they_are_committed(subject: Subject) -> None:
 
 @promises.keeps("P8")
 def known_parameters_keep_their_meaning(subject: Subject) -> None:
-    """Where it reads top_k, top_p, min_p or allowed ids, exactly the right tokens are left."""
+    """Where it reads fields that cut, such as top_k or bad words, the right tokens are left."""
     names = subject.build().parameters
 
     def body(case: Case) -> None:
         params = params_of(subject, case)
-        wanted = expected_support(names, params, case.logits)
+        stage: SamplerStage = subject.build()
+        wanted = expected_support(names, row_of(stage, params, case), case.logits)
         if wanted is None:
             return
         sure, possible = wanted
-        logits = applied(subject.build(), params, case)
+        number = expected_number(names, row_of(stage, params, case), case.logits)
+        logits = applied(stage, params, case)
         left = set((logits > -INF).nonzero().flatten().tolist())
-        if not sure <= left <= possible:
+        if not sure <= left <= possible or number not in {None, len(left)}:
             raise PromiseBroken(
                 f"left are the tokens {sorted(left)}, and should be {sorted(sure)}\n"
                 + told(case, params)
             )
 
     for_all(subject, CASES, body, examples=150)
+
+
+@promises.keeps("P8")
+def known_parameters_are_heard(subject: Subject) -> None:
+    """Values that are known to change logits ask for the stage."""
+    stage: SamplerStage = subject.build()
+    case = Case([3 - 0.1 * i for i in range(WIDTH)], [1, 2, 1], [3, 1], [], 0.0, 0)
+    for params in values_of_fields(stage):
+        row = row_of(stage, params, case)
+        if asks(stage.parameters, row, case.logits) and not stage.is_active(params):
+            raise PromiseBroken(f"is_active is False of what asks for it\n{told(case, params)}")
+
+
+@promises.keeps("P9")
+def known_parameters_change_logits_by_as_much_as_they_say(subject: Subject) -> None:
+    """Where it reads a bias, the penalties or the temperature, and nothing else."""
+    names = subject.build().parameters
+
+    def body(case: Case) -> None:
+        params = params_of(subject, case)
+        stage: SamplerStage = subject.build()
+        wanted = expected_logits(names, row_of(stage, params, case), case.logits)
+        if wanted is None:
+            return
+        found = applied(stage, params, case).tolist()
+        live = [i for i, x in enumerate(wanted) if x > -INF]
+        shift = found[live[0]] - wanted[live[0]] if live and names == ("temperature",) else 0.0
+        for i in live:
+            if not math.isclose(found[i] - shift, wanted[i], rel_tol=1e-4, abs_tol=1e-4):
+                raise PromiseBroken(
+                    f"the logit of token {i} is {found[i]}, and should be {wanted[i] + shift}\n"
+                    + told(case, params)
+                )
+
+    for_all(subject, CASES, body, examples=100)
 
 
 class StageSuite(Suite, promises=promises):
