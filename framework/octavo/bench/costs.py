@@ -2,9 +2,11 @@
 
     one sequence      a prompt of n tokens in one step, for a few n; one decode
     more of them      decodes of several sequences at once: what each adds
-    after a context   one decode after a long prompt: what each position before it adds
+    after a context   one decode after a long prompt: what each position before it adds; what it
+                      adds to each token of a chunk is what start-up measured
 
-No size is a multiple of those in which kernels work, as those of requests are not either.
+Kernels work on 16, 32 or 64 tokens at a time and pad the rest. Sizes lie so that they pad as much
+as any others do, on average.
 
 Steps of each size take turns, and the median of each counts: a simulation is to last as long as a
 real run does, in which not every step is the fastest. Knows an engine and its steps. Does not know
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from octavo.engine.engine import Engine
 
 #: prompts that are timed, as far as they fit into one step
-SIZES: Final = (8, 20, 36, 52, 84, 116, 148, 212, 276, 404, 532, 788, 1020)
+SIZES: Final = (8, 12, 28, 44, 76, 108, 140, 172, 204, 236, 268, 300, 396, 492, 780, 1004)
 #: sequences that decode at once, as far as they may
 BATCHES: Final = (2, 3, 5, 9, 13, 20, 29)
 #: tokens of the long prompt, as far as the model takes them
@@ -83,18 +85,17 @@ class CostMeter:
         """Return the table of what was sampled so far."""
         prefill_ms = {size: median(times) for size, times in self._prefills_ms.items()}
         decode_ms = {num_seqs: median(times) for num_seqs, times in self._decodes_ms.items()}
-        more_ms = median(self._late_ms) - decode_ms[1]
-        per_context_ms = max(0.0, more_ms) / max(1, self._context - _PROMPT_TOKENS)
         points = rising(sorted({1: decode_ms[1], **prefill_ms}.items()))
         if len(points) == 1:  # a context of one token: whatever comes next is dearer
             points.append((points[0][0] + 1, 2 * points[0][1]))
-        costs = StepCosts(tuple(points), per_context_ms)
-        context = _PROMPT_TOKENS + _DECODE_STEPS / 2
-        more = [
-            (size, decode_ms[size] - costs.predict_ms(size, round(size * context)))
-            for size in self._batches
-        ]
-        return CostTable(costs, sequence_points=((1, 0.0), *more) if more else ())
+        costs = StepCosts(tuple(points), self._engine.core.costs.per_context_ms)
+        late_ms = (median(self._late_ms) - decode_ms[1]) / max(1, self._context - _PROMPT_TOKENS)
+        more = [(size, decode_ms[size] - costs.predict_ms(size)) for size in self._batches]
+        return CostTable(
+            costs,
+            sequence_points=((1, 0.0), *more) if more else (),
+            decode_context_ms=max(0.0, late_ms),
+        )
 
     def _prefill_ms(self, num_tokens: int) -> float | None:
         """Return the time of the step in which one prompt is computed; None where it took more."""

@@ -1,7 +1,8 @@
 """What steps cost on some machine, as a file: measured there once, and replayed anywhere.
 
     {"model": "smollm2", "points": [[1, 12.5], [16, 30.1], [128, 90.0]],
-     "per_context_ms": 0.0005, "sequence_points": [[1, 0.0], [9, 1.5]], "machine": {"cpu": "..."}}
+     "per_context_ms": 0.0001, "decode_context_ms": 0.0005,
+     "sequence_points": [[1, 0.0], [9, 1.5]], "machine": {"cpu": "..."}}
 
 Knows numbers and JSON. Does not know how they were measured, nor models.
 """
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
     from octavo.engine.plan import StepPlan
 
-_KEYS = ("points", "per_context_ms", "per_sequence_ms", "sequence_points", "machine", "model")
+_KEYS = (
+    "points", "per_context_ms", "decode_context_ms", "per_sequence_ms", "sequence_points",
+    "machine", "model",
+)  # fmt: skip
 _MIN_POINTS = 2
 
 
@@ -31,6 +35,8 @@ class CostTable:
     """The costs of steps of one sequence, and what further sequences of a step add.
 
     That is `per_sequence_ms` for each, or what lies between `sequence_points`: (sequences, ms).
+    A position before a token may cost more where the token is alone, as it has to be read for it:
+    `decode_context_ms`, if it is not what `costs` say of all.
     `machine` and `model` say where the numbers come from, for people.
     """
 
@@ -39,14 +45,20 @@ class CostTable:
     machine: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
     sequence_points: tuple[tuple[int, float], ...] = ()
+    decode_context_ms: float | None = None
 
     def predict_ms(self, plan: StepPlan) -> float:
         """Return what a step takes."""
-        num_tokens = num_pairs = 0
+        num_tokens = num_pairs = num_alone = 0
         for advance in plan.advances:
             num_tokens += advance.num_tokens
             num_pairs += advance.num_tokens * advance.start
-        return self.costs.predict_ms(num_tokens, num_pairs) + self._more_ms(len(plan.advances))
+            if advance.num_tokens == 1:
+                num_alone += advance.start
+        step_ms = self.costs.predict_ms(num_tokens, num_pairs) + self._more_ms(len(plan.advances))
+        if self.decode_context_ms is None:
+            return step_ms
+        return step_ms + num_alone * (self.decode_context_ms - self.costs.per_context_ms)
 
     def _more_ms(self, num_seqs: int) -> float:
         if num_seqs <= 1:
@@ -61,6 +73,7 @@ class CostTable:
             "model": self.model,
             "points": self.costs.points,
             "per_context_ms": self.costs.per_context_ms,
+            "decode_context_ms": self.decode_context_ms,
             "per_sequence_ms": self.per_sequence_ms,
             "sequence_points": self.sequence_points,
             "machine": dict(self.machine),
@@ -97,13 +110,14 @@ class CostTable:
         if unknown:
             raise ValueError(f"unknown keys {', '.join(unknown)}; known: {', '.join(_KEYS)}")
         points = _points(values["points"])
-        sequences = values.get("sequence_points")
+        sequences, alone = values.get("sequence_points"), values.get("decode_context_ms")
         return cls(
             StepCosts(points, _number(values.get("per_context_ms", 0.0))),
             _number(values.get("per_sequence_ms", 0.0)),
             values.get("machine") or {},
             values.get("model"),
             _points(sequences, least=-math.inf) if sequences else (),
+            None if alone is None else _number(alone),
         )
 
 

@@ -71,9 +71,13 @@ def test_costs_are_measured_through_the_engine_and_written_as_a_table(tmp_path, 
     report = json.loads(capsys.readouterr().out)
     steps = [row["step"] for row in report["rows"]]
     assert steps[:2] == ["1 tokens of one", "8 tokens of one"]
-    assert steps[-4:] == [
-        "52 tokens of one", "2 sequences: more", "3 sequences: more", "each token after 1000: more"
-    ]  # fmt: skip
+    assert steps[-5:] == [
+        "44 tokens of one",
+        "2 sequences: more",
+        "3 sequences: more",
+        "one token after 1000: more",
+        "100 tokens after 1000: more",
+    ]
     costs = CostTable.read(table)
     times = [ms for _, ms in costs.costs.points]
     assert times == sorted(times)
@@ -89,6 +93,17 @@ def test_what_sequences_add_lies_between_what_was_measured() -> None:
     for num_seqs, step_ms in expected.items():
         advances = [RowAdvance(row, 0, 1, (), True) for row in range(num_seqs)]
         assert table.predict_ms(StepPlan(0, advances=advances)) == pytest.approx(step_ms)
+
+
+def test_a_position_before_one_token_may_cost_more_than_before_each_of_many(tmp_path) -> None:
+    costs = StepCosts(((0, 10.0), (1, 11.0)), 0.01)
+    table = CostTable(costs, decode_context_ms=0.05)
+    alone, chunk = RowAdvance(0, 100, 1, (), True), RowAdvance(1, 100, 4, (), False)
+    assert table.predict_ms(StepPlan(0, advances=[alone])) == pytest.approx(11 + 5)
+    assert table.predict_ms(StepPlan(0, advances=[chunk])) == pytest.approx(14 + 4)
+    assert table.predict_ms(StepPlan(0, advances=[alone, chunk])) == pytest.approx(15 + 9)
+    table.write(tmp_path / "costs.json")
+    assert CostTable.read(tmp_path / "costs.json") == table
 
 
 def test_a_prompt_that_takes_more_than_one_step_is_no_measure(tmp_path) -> None:
