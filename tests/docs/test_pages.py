@@ -5,8 +5,22 @@ import pytest
 from doc_pages import DOCS, Block, PageRun, blocks, commands_of, is_as_shown, pages
 
 
+#: what is tried each time; the other pages are many, and change seldom
+OFTEN = ("first-plugin", "sampler-stage", "eviction")
+
+
 @pytest.mark.timeout(600)  # some load the model several times
-@pytest.mark.parametrize("page", pages(), ids=lambda page: f"{page.parent.name}/{page.stem}")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=f"{page.parent.name}/{page.stem}",
+            marks=[] if page.stem in OFTEN else [pytest.mark.full],
+        )
+        for page in pages()
+    ],
+)
 def test_the_code_of_a_page_does_what_the_page_says(page, tmp_path):
     with PageRun(tmp_path) as run:
         for block in blocks(page):
