@@ -4,7 +4,6 @@ import pytest
 
 from doc_pages import DOCS, Block, PageRun, blocks, commands_of, is_as_shown, pages
 
-
 #: what is tried each time; the other pages are many, and change seldom
 OFTEN = ("first-plugin", "sampler-stage", "eviction")
 
