@@ -103,6 +103,7 @@ class SchedulerPolicy:
         and keys of `order` can be compared.
     S10  where `is_order_static`, the key of a request stays as it is while the request waits.
     S11  what a policy is shown it does not change.
+    S12  what it is shown of steps, and what is counted of preemptions and hits, is true.
     """
 
     #: True when `order` never changes for a request while it waits (keys are then kept sorted).

@@ -1,10 +1,9 @@
 """A model of the memory that an allocator hands out: what each block holds.
 
-It writes into each block what a model's layers would leave there, so that a hit, a trimmed
-window, an eviction or a rolled-back token that is wrong shows as wrong content. It also remembers
-what was named, so that a hit that is too short shows as well.
+It writes into each block what a model's layers would leave there: a wrong hit, trimmed window,
+eviction or rolled-back token shows as wrong content. What was named is remembered: so do misses.
 
-Knows the interface of allocators. Does not know how any keeps its blocks.
+Knows the interface. Does not know how any allocator keeps its blocks.
 """
 
 from __future__ import annotations
@@ -107,8 +106,7 @@ class Memory:
         if one.change < one.number:  # another token, of the same hash
             tokens[one.change] += _MODULUS
         extra = Salt(one.extra) if one.extra else None
-        name = f"s{self.num_started}"
-        self.num_started += 1
+        name, self.num_started = f"s{self.num_started}", self.num_started + 1
         sequence = Sequence(name, tokens, BlockTable.of(len(self.groups), extra))
         before = self.allocator.counts()
         hit = self.allocator.match(sequence.table, tokens)
@@ -123,8 +121,8 @@ class Memory:
             self.write(sequence, len(tokens))
 
     def _look_at_hit(self, sequence: Sequence, hit: int) -> None:
-        see, num_tokens = self.story.see, len(sequence.tokens)
-        see("A8", hit < num_tokens, f"a hit of {hit} leaves none of {num_tokens} tokens")
+        see = self.story.see
+        see("A8", hit < len(sequence.tokens), f"a hit of {hit} leaves no token to compute")
         see("A4", hit % SIZE == 0, f"a hit of {hit} is no whole blocks of {SIZE}")
         if not self.is_sharing:
             see("A4", hit == 0, f"a hit of {hit}, where nothing is to be shared")
@@ -268,8 +266,8 @@ class Memory:
         held = [block for one in self.alive for ids in one.table.groups for block in ids if block]
         is_sum = counts.free + counts.used + counts.cached == counts.total
         see("A1", is_sum, f"free + used + cached is not the total: {counts}")
-        total = self.allocator.context.num_blocks - 1
-        see("A1", counts.total == total, f"the total is {counts.total}, of {total} blocks")
+        is_all = counts.total == self.allocator.context.num_blocks - 1
+        see("A1", is_all, f"the total is {counts.total}")
         see("A1", min(counts.free, counts.used, counts.cached) >= 0, f"negative: {counts}")
         see(
             "A3",
@@ -287,8 +285,8 @@ class Memory:
         for sequence in self.alive:
             self.allocator.free(sequence.table)
         self.alive.clear()
-        counts = self.allocator.counts()
-        self.story.see("A6", not counts.used, f"all are freed, and {counts.used} blocks are used")
+        used = self.allocator.counts().used
+        self.story.see("A6", not used, f"all are freed, and {used} blocks are used")
         every = [BlockTable.of(len(self.groups))]
         is_full = len(self.groups) == 1 and self.groups[0].reach is None
         room = self.allocator.capacity_tokens if is_full else SIZE

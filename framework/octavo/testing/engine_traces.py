@@ -110,6 +110,9 @@ class Run:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     expected: dict[str, list[int]] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
+    _names: dict[int, str] = field(default_factory=dict)
+    _paused: set[str] = field(default_factory=set)
+    _hits: dict[str, int] = field(default_factory=dict)
     #: called before each step; what it returns is called after it, with whether there was a plan
     watch: Callable[[Run], Callable[[bool], None]] | None = None
     #: called after everything that happens
@@ -177,6 +180,7 @@ class Run:
         self.story.tell_again("step")
         watch = self.watch(self) if self.watch else None
         num_plans = len(plans_of(self.engine))
+        ended = {name for name, one in self.outcomes.items() if one.finish_reason is not None}
         try:
             outputs = self.engine.step()
         except EngineDeadError as error:
@@ -190,8 +194,31 @@ class Run:
         for problem in problems_of_blocks(self.engine):
             self.story.fail("S5", problem)
         self._look_at_requests()
+        is_planned = len(plans_of(self.engine)) > num_plans
+        if is_planned:
+            self._look_at_plans(num_plans, ended)
         if watch:
-            watch(len(plans_of(self.engine)) > num_plans)
+            watch(is_planned)
+
+    def _look_at_plans(self, num_seen: int, ended: set[str]) -> None:
+        """See that the executor may forget what ended, and that what is counted is true."""
+        core, plans = self.engine.core, plans_of(self.engine)
+        for plan in plans[num_seen:]:
+            self._paused |= {self._names[row] for row in plan.pauses}
+            self._paused -= {*plan.drops, *(one.request_id for one in plan.starts)}
+            self._names.update({one.row: one.request_id for one in plan.starts})
+            first = {one.row: one.start for one in plan.advances}
+            for one in plan.starts:
+                self._hits.setdefault(one.request_id, first[one.row])
+        kept = sorted(ended & self._paused)
+        self.story.see("S5", not kept, f"{kept} ended, and the executor is not told")
+        is_step = 0 <= core.view.step - plans[-1].step <= 1
+        self.story.see("S12", is_step, f"view.step is {core.view.step}, of step {plans[-1].step}")
+        counted = core.num_preemptions, core.num_hit_tokens
+        seen = sum(len(one.pauses) for one in plans), sum(self._hits.values())
+        told = f"(preemptions, tokens hit) are {seen}, and counted are {counted}"
+        is_counted = counted[0] >= seen[0] and counted[1] == seen[1] <= core.num_queried_tokens
+        self.story.see("S12", is_counted, told)
 
     def take(self, outputs: list[EngineOutput]) -> None:
         """Give outputs to their requests."""

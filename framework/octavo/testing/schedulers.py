@@ -1,4 +1,4 @@
-"""The promises of schedulers: S1 to S11, on random traces through the engine.
+"""The promises of schedulers: S1 to S12, on random traces through the engine.
 
 The mechanism keeps some of them whatever the policy says; they are tried all the same, and so a
 whole core, with a `plan()` of its own, can be tested in the place of a policy.
@@ -217,6 +217,12 @@ def static_keys_stay_as_they_are(subject: Subject) -> None:
 def a_policy_changes_nothing_it_is_shown(subject: Subject) -> None:
     """Neither requests nor the view."""
     _keep(subject, "S11")
+
+
+@promises.keeps("S12")
+def what_is_counted_is_true(subject: Subject) -> None:
+    """Steps, preemptions and hits."""
+    _keep(subject, "S12")
 
 
 class SchedulerSuite(Suite, promises=promises):
