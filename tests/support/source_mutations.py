@@ -45,7 +45,14 @@ class Mutation(NamedTuple):
     line: int
     before: str
     after: str
-    tree: ast.Module
+    root: ast.Module
+    node: ast.AST
+    replacement: ast.AST
+
+    @property
+    def tree(self) -> ast.Module:
+        """The changed module."""
+        return _replaced(self.root, self.node, self.replacement)
 
     @property
     def key(self) -> str:
@@ -59,9 +66,7 @@ def mutations(source: str) -> Iterator[Mutation]:
     places.sort(key=lambda one: (one[1].lineno, one[1].col_offset))
     for where, node in places:
         for after in _changes(node):
-            yield Mutation(
-                where, node.lineno, _shown(node), _shown(after), _replaced(tree, node, after)
-            )
+            yield Mutation(where, node.lineno, _shown(node), _shown(after), tree, node, after)
 
 
 def _shown(node: ast.AST) -> str:

@@ -1,0 +1,108 @@
+"""Stock components whose sources are changed by machine: the kit alone must notice most changes.
+
+What may survive stands in `accepted_survivors.json`, each with the reason: it changes nothing that
+can be seen from outside, or only how fast something is.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mutated_components import SURVIVED, Part, Target, fates, sample_of
+from source_mutations import mutations
+
+ACCEPTED = json.loads((Path(__file__).parent / "accepted_survivors.json").read_text())
+LEAST_KILLED = 0.85
+STAGES = {
+    "allowed-ids": "AllowedIds",
+    "bad-words": "BadWords",
+    "logit-bias": "LogitBias",
+    "min-p": "MinP",
+    "min-tokens": "MinTokens",
+    "penalties": "Penalties",
+    "temperature": "Temperature",
+    "top-k": "TopK",
+    "top-p": "TopP",
+}
+PARTS = [
+    Part(
+        "allocator",
+        ("octavo_plugins.allocators.keys", "octavo_plugins.allocators.paged"),
+        (Target("allocator", "PagedAllocator", "paged"),),
+    ),
+    Part(
+        "core",
+        ("octavo.engine.budget", "octavo.engine.queues", "octavo.engine.scheduling"),
+        (Target("scheduler", "SchedulingCore"),),
+    ),
+    Part(
+        "stages",
+        ("octavo_plugins.samplers.stages",),
+        tuple(Target("sampler-stage", cls, name) for name, cls in STAGES.items()),
+    ),
+]
+
+
+def killed_share(part: Part, most: int) -> tuple[float, list[str]]:
+    """Return the share of those that matter which is killed, and the survivors among these."""
+    chosen = [
+        (module, one)
+        for module, one in sample_of(part, most)
+        if f"{module.rpartition('.')[2]}.{one.key}" not in ACCEPTED
+    ]
+    every = list(fates(part, chosen))
+    left = [str(one) for one in every if one.verdict == SURVIVED]
+    return 1 - len(left) / len(every), left
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("part", PARTS, ids=lambda one: one.name)
+def test_the_kit_notices_most_changes(part, monkeypatch):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        share, left = killed_share(part, 60)
+    finally:
+        torch.set_num_threads(threads)
+    print(f"{part.name}: {share:.0%} killed; survivors:", *left, sep="\n  ")  # noqa: T201
+    assert share >= LEAST_KILLED, "\n".join(left)
+
+
+def test_what_is_accepted_can_still_be_made():
+    keys = {
+        f"{module.rpartition('.')[2]}.{one.key}"
+        for part in PARTS
+        for module, one in sample_of(part, None)
+    }
+    assert sorted(set(ACCEPTED) - keys) == []
+    assert all(len(reason) > 10 for reason in ACCEPTED.values())
+
+
+def test_a_change_that_is_plainly_wrong_is_noticed():
+    part = PARTS[0]
+    module, one = next(
+        (module, one)
+        for module, one in sample_of(part, None)
+        if one.key == "PagedAllocator.counts: self._total - free -> self._total + free"
+    )
+    (fate,) = fates(part, [(module, one)])
+    assert fate.verdict.startswith("killed by A1")
+
+
+def test_changes_are_small_and_leave_the_source_alone():
+    source = "def f(a: int = 3) -> bool:\n    '''It.'''\n    return a + 1 < 2 and not a"
+    assert [(one.before, one.after) for one in mutations(source)] == [
+        ("a + 1 < 2 and (not a)", "a + 1 < 2 or not a"),
+        ("a + 1 < 2", "a + 1 <= 2"),
+        ("a + 1", "a - 1"),
+        ("1", "2"),
+        ("1", "0"),
+        ("2", "3"),
+        ("2", "1"),
+        ("not a", "a"),
+    ]
