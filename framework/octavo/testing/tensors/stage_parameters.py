@@ -29,7 +29,7 @@ _FIELDS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "min_p": (0.05, 0.3, 1.0),
         "allowed_token_ids": ([1, 2, 3, 5, 8], [7]),
         "bad_words": (["x"],),
-        "min_tokens": (4, 16),
+        "min_tokens": (1, 4, 16),
         "stop_token_ids": ([3],),
         "logit_bias": ({1: 2.0, 4: -3.0},),
         "repetition_penalty": (1.5, 0.6),
