@@ -18,13 +18,13 @@ from octavo_kernels.cpu.attention import (
     write_call,
 )
 from octavo_kernels.reference.attention import AttentionParams
+from octavo_plugins.attention.cache_options import CpuAttentionOptions
 from octavo_plugins.native.cpu_calls import CpuCall, load_library
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo_kernels.cpu.library import Call
-    from octavo_plugins.attention.cache_options import CpuAttentionOptions
 
 
 class CpuAttention(Attention):
@@ -33,6 +33,8 @@ class CpuAttention(Attention):
     A token's bits depend on its sequence alone: not on the batch, the chunk, prefix hits or the
     number of threads. Raises UnsupportedError where the kernels cannot be compiled.
     """
+
+    Options = CpuAttentionOptions
 
     cache_dtypes = frozenset(CACHE_DTYPES)
 

@@ -15,13 +15,12 @@ from octavo.interfaces.attention import Attention, AttentionBatch, AttentionSpec
 from octavo_kernels.reference.attention import AttentionParams
 from octavo_kernels.reference.attention_plan import RaggedBatch, Workspace
 from octavo_kernels.reference.kv_cache import KVCache
+from octavo_plugins.attention.cache_options import TensorAttentionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
-
-    from octavo_plugins.attention.cache_options import TensorAttentionOptions
 
 
 class PagedTensorAttention(Attention):
@@ -29,6 +28,8 @@ class PagedTensorAttention(Attention):
 
     The cache is [num_blocks, block_size, kv_heads, head_dim].
     """
+
+    Options = TensorAttentionOptions
 
     #: where the cache lies
     device: torch.device | str = "cpu"

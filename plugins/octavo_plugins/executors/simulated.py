@@ -109,6 +109,8 @@ class _Row:
 class SimulatedExecutor(Executor):
     """A model that costs what a table says. Options: `SimulatedOptions`."""
 
+    Options = SimulatedOptions
+
     def __init__(self, options: SimulatedOptions | None = None) -> None:
         super().__init__(options)
         self._options = options or SimulatedOptions()

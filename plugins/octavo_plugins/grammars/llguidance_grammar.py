@@ -45,6 +45,8 @@ class LLGuidance(GrammarBackend):
     Raises GrammarError for a tokenizer whose tokens are not the bytes of the text.
     """
 
+    Options = LLGuidanceOptions
+
     def __init__(self, options: LLGuidanceOptions | None, context: GrammarContext) -> None:
         super().__init__(options, context)
         if not context.tokenizer.has_exact_bytes:

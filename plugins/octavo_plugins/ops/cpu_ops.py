@@ -15,6 +15,7 @@ from octavo_kernels.cpu.lora import LowRankFactors
 from octavo_kernels.cpu.memory import Arena
 from octavo_kernels.cpu.packing import linear_bytes
 from octavo_plugins.native.cpu_calls import CpuCall, address
+from octavo_plugins.ops.cpu_options import CpuOpsOptions
 from octavo_plugins.ops.cpu_sampling import CpuSamplingOps
 from octavo_plugins.ops.cpu_segments import Segments, adapt_call
 from octavo_plugins.ops.cpu_weights import BLOCK_TYPES, PackedLinear, pack_blocks
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from octavo.interfaces.native import NativeCall
     from octavo.interfaces.ops import AdapterBatch, AdapterPart, AdapterParts, Count
     from octavo.interfaces.weights import WeightBlocks
-    from octavo_plugins.ops.cpu_options import CpuOpsOptions
 
 #: adapters come and go: memory returns when all that share a chunk have gone
 _ADAPTER_CHUNK_BYTES = 8 << 20
@@ -43,6 +43,8 @@ class CpuOps(CpuSamplingOps):
     A row's result depends on that row alone, bit for bit, whatever shares the batch. Raises
     UnsupportedError where the kernels cannot be compiled.
     """
+
+    Options = CpuOpsOptions
 
     block_types = frozenset(BLOCK_TYPES)
 

@@ -51,6 +51,8 @@ class _Draft:
 class DraftModel(ExecutorProposer):
     """Drafts with a model that has the same vocabulary. All rows of a step are drafted together."""
 
+    Options = DraftModelOptions
+
     _model: Architecture
     _rows: Rows
     _buffers: StepBuffers

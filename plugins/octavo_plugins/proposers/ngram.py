@@ -46,6 +46,8 @@ class NgramOptions(ComponentOptions):
 class Ngram(EngineProposer):
     """Proposes what followed the latest longest match of a request's last tokens."""
 
+    Options = NgramOptions
+
     def __init__(self, options: NgramOptions | None = None) -> None:
         super().__init__(options)
         settings = options or NgramOptions()

@@ -27,6 +27,8 @@ class Deadline(SchedulerPolicy):
     due some time. Of those that run, the last to be due is preempted first.
     """
 
+    Options = DeadlineOptions
+
     def __init__(self, options: DeadlineOptions | None = None) -> None:
         super().__init__(options)
         self._options = options or DeadlineOptions()

@@ -34,6 +34,8 @@ class Fair(SchedulerPolicy):
     preemption counts again. Requests that do not say whose they are are one client's.
     """
 
+    Options = FairOptions
+
     is_order_static = False
 
     def __init__(self, options: FairOptions | None = None) -> None:

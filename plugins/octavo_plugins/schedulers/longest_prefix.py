@@ -26,6 +26,8 @@ class LongestPrefix(SchedulerPolicy):
     least to compute again is preempted first.
     """
 
+    Options = LongestPrefixOptions
+
     is_order_static = False
 
     def __init__(self, options: LongestPrefixOptions | None = None) -> None:

@@ -22,6 +22,8 @@ class Priority(SchedulerPolicy):
     Without ageing an endless stream of urgent requests starves the others, as in vLLM.
     """
 
+    Options = PriorityOptions
+
     def __init__(self, options: PriorityOptions | None = None) -> None:
         super().__init__(options)
         self._ageing_s = options.ageing_s if options else None

@@ -27,6 +27,8 @@ class Qos(SchedulerPolicy):
     batches, so that an urgent request need not wait for an end. Batches are preempted first.
     """
 
+    Options = QosOptions
+
     def __init__(self, options: QosOptions | None = None) -> None:
         super().__init__(options)
         self._options = options or QosOptions()

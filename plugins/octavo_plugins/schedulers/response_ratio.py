@@ -26,6 +26,8 @@ class ResponseRatio(SchedulerPolicy):
     nothing yet.
     """
 
+    Options = ResponseRatioOptions
+
     is_order_static = False
 
     def __init__(self, options: ResponseRatioOptions | None = None) -> None:

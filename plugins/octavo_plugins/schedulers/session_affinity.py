@@ -26,6 +26,8 @@ class SessionAffinity(SchedulerPolicy):
     that come more than the head start later.
     """
 
+    Options = SessionAffinityOptions
+
     is_order_static = False
 
     def __init__(self, options: SessionAffinityOptions | None = None) -> None:

@@ -25,6 +25,8 @@ class ShortestJob(SchedulerPolicy):
     Without ageing an endless stream of short jobs starves the long ones.
     """
 
+    Options = ShortestJobOptions
+
     def __init__(self, options: ShortestJobOptions | None = None) -> None:
         super().__init__(options)
         self._options = options or ShortestJobOptions()

@@ -27,6 +27,8 @@ class ShortestResidual(SchedulerPolicy):
     Of those that run, the one with the most left is preempted first.
     """
 
+    Options = ShortestResidualOptions
+
     is_order_static = False
 
     def __init__(self, options: ShortestResidualOptions | None = None) -> None:
