@@ -18,7 +18,7 @@ from stock_suites import Given, effort_here, stock_suites, strangers
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread_fixture)
 
 SIMULATED = {"num-blocks": 40, "vocab-size": 258, "fixed-ms": 10, "per-token-ms": 1}
-NETWORK = "its promises are tried on a network: tests/unit has it with a mirror of its own"
+NETWORK = "its samples lie on a network: tests/unit/sources tries it with a stand-in for that"
 #: all that is not here needs no options and no sample
 GIVEN = {
     ("attention", "triton"): (Given(sample={"device": "cuda"}),),
