@@ -27,11 +27,12 @@ struct ActivationGroup {
   int32_t codes_sum[2][STACK];  // of each half
 };
 
-// The sum of the codes of a group, or of one of its halves.
+// The sum of the codes of a group, or of one of its halves, as the bits of a signed number: of rows
+// that do not exist codes are anything, and what is made of them may be too large for one.
 template <int parts>
-int32_t codes_sum(const ActivationGroup& group, int part, int row) {
-  if constexpr (parts == 2) return group.codes_sum[part][row];
-  return group.codes_sum[0][row] + group.codes_sum[1][row];
+uint32_t codes_sum(const ActivationGroup& group, int part, int row) {
+  if constexpr (parts == 2) return uint32_t(group.codes_sum[part][row]);
+  return uint32_t(group.codes_sum[0][row]) + uint32_t(group.codes_sum[1][row]);
 }
 
 // Rounds rows [first, first + STACK) of x, but none from `rows` on, to bytes; columns from
@@ -104,8 +105,10 @@ void multiply_tile(const uint8_t* panel, const ActivationGroup* stack, int first
 #pragma GCC unroll 8
         for (int c = 0; c < count; c++) {
           Ints total = products[c].total();
-          if constexpr (Format::OFFSET != 0)
-            total = total - Ints(Format::OFFSET * codes_sum<parts>(*stack, part, first + c));
+          if constexpr (Format::OFFSET != 0) {
+            const uint32_t offset = Format::OFFSET * codes_sum<parts>(*stack, part, first + c);
+            total = total - Ints(int32_t(offset));
+          }
           const Floats scale = scales.scale[part] * Floats(stack->scale[first + c]);
           sums[c] = fma(scale, to_floats(total), sums[c]);
         }
