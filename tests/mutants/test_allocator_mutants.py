@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mutants import assert_killed
+from mutants import assert_killed, name_of
 from octavo.interfaces.allocator import BlockCounts
 from octavo_plugins.allocators.contiguous import ContiguousAllocator
 from octavo_plugins.allocators.paged import PagedAllocator
@@ -294,10 +294,6 @@ EVICTIONS = [
     (ForgetsHits, "E5"),
     (SharedByAll, "C4"),
 ]
-
-
-def name_of(one):
-    return getattr(one, "__name__", one)
 
 
 @pytest.mark.parametrize(("mutant", "number"), ALLOCATORS, ids=name_of)

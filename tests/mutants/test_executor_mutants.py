@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from mutants import assert_killed
+from mutants import assert_killed, name_of
 from octavo.interfaces.executor import StepCosts
 from octavo_plugins.executors.simulated import SimulatedExecutor, SimulatedOptions
 
@@ -82,9 +82,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("mutant", "number"), MUTANTS, ids=lambda one: getattr(one, "__name__", one)
-)
+@pytest.mark.parametrize(("mutant", "number"), MUTANTS, ids=name_of)
 def test_a_wrong_executor_is_killed(mutant, number):
     options = {"num-blocks": 40, "vocab-size": 258, "fixed-ms": 10, "per-token-ms": 1}
     assert_killed("executor", mutant, number, options=options)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from format_samples import gguf_model, gguf_vocabulary, local_references, model_folder
-from mutants import assert_killed
+from mutants import assert_killed, name_of
 from octavo.errors import ModelLoadError
 from octavo_plugins.platforms.cpu import CpuPlatform
 from octavo_plugins.sources.local import LocalSource
@@ -227,8 +227,6 @@ def same_environment(monkeypatch):
     os.environ.pop("SEEN_BY_A_TEST", None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "mutant", "number", "sample"), MUTANTS, ids=lambda one: getattr(one, "__name__", one)
-)
+@pytest.mark.parametrize(("kind", "mutant", "number", "sample"), MUTANTS, ids=name_of)
 def test_a_wrong_format_is_killed(kind, mutant, number, sample):
     assert_killed(kind, mutant, number, sample=sample)

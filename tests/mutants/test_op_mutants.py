@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mutants import assert_killed
+from mutants import assert_killed, name_of
 from octavo.errors import UnsupportedError
 from octavo.interfaces.ops import Count
 from octavo_plugins.attention.cache_options import TensorAttentionOptions
@@ -259,10 +259,6 @@ ATTENTIONS = [
     (HalfTheBytes, "T7"),
     (AnyDtype, "T8"),
 ]
-
-
-def name_of(one):
-    return getattr(one, "__name__", one)
 
 
 @pytest.mark.parametrize(("mutant", "number"), OPS, ids=name_of)

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from mutants import assert_killed
+from mutants import assert_killed, name_of
 from octavo.engine.request import RequestState
 from octavo.engine.scheduling import SchedulingCore
 from octavo.interfaces.scheduler import SchedulerPolicy
@@ -167,8 +167,6 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("mutant", "number"), MUTANTS, ids=lambda one: getattr(one, "__name__", one)
-)
+@pytest.mark.parametrize(("mutant", "number"), MUTANTS, ids=name_of)
 def test_a_wrong_scheduler_is_killed(mutant, number):
     assert_killed("scheduler", mutant, number)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mutants import assert_killed
+from mutants import assert_killed, name_of
 from octavo.interfaces.proposer import EngineProposer
 from octavo.interfaces.sampler import SamplerStage
 from octavo_plugins.proposers.ngram import Ngram, NgramOptions
@@ -225,10 +225,6 @@ PROPOSERS = [
     (Appends, "D4"),
     (Writes, "D5"),
 ]
-
-
-def name_of(one):
-    return getattr(one, "__name__", one)
 
 
 @pytest.mark.parametrize(("mutant", "number", "sample"), STAGES, ids=name_of)

@@ -24,6 +24,11 @@ def counter_examples(kind, component, number, options=None, sample=None):
     return found
 
 
+def name_of(one):
+    """The id of a mutant's test, or a part of it: a class goes by its name."""
+    return getattr(one, "__name__", one)
+
+
 def assert_killed(kind, component, number, **others):
     """The kit finds that this component breaks the promise of this number."""
     found = counter_examples(kind, component, number, **others)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.interfaces.executor import CacheGroup
+from octavo.testing.engine_traces import GROUPS, MODES
 from octavo.testing.engines import (
     EngineSetup,
     Outcome,
@@ -28,27 +29,9 @@ from octavo_plugins.schedulers.priority import Priority
 if TYPE_CHECKING:
     from octavo.interfaces.proposer import DraftView
 
-GROUPS = (CacheGroup(), CacheGroup(5), CacheGroup(1))
 SETUPS = {
-    "roomy": EngineSetup(),
-    "one-token-blocks": EngineSetup(block_size=1, num_blocks=200),
-    "preempting": EngineSetup(num_blocks=14, max_num_seqs=6),
-    "tiny-chunks": EngineSetup(max_num_batched_tokens=3, max_num_seqs=3),
-    "by-time": EngineSetup(max_step_ms=2.5),
-    "late": EngineSetup(depth=1, is_late=True),
-    "late-preempting": EngineSetup(depth=1, is_late=True, num_blocks=14),
-    "no-cache": EngineSetup(enable_prefix_caching=False, num_blocks=20),
-    "drafts": EngineSetup(proposer=StubProposer()),
-    "drafts-preempting": EngineSetup(proposer=StubProposer(), num_blocks=14, max_num_seqs=6),
-    "drafts-late": EngineSetup(proposer=StubProposer(), depth=1, is_late=True, num_blocks=14),
-    "drafts-tiny-chunks": EngineSetup(proposer=StubProposer(), max_num_batched_tokens=3),
-    "executor-drafts": EngineSetup(max_executor_drafts=3, num_blocks=20),
-    "executor-drafts-late": EngineSetup(max_executor_drafts=3, depth=1, is_late=True),
+    **MODES,
     "groups": EngineSetup(groups=GROUPS),
-    "groups-preempting": EngineSetup(groups=GROUPS, num_blocks=44),
-    "groups-late": EngineSetup(groups=GROUPS, num_blocks=44, depth=1, is_late=True),
-    "window-only": EngineSetup(groups=(CacheGroup(5),), num_blocks=16),
-    "groups-drafts": EngineSetup(groups=GROUPS[:2], num_blocks=44, proposer=StubProposer()),
     "priority": EngineSetup(policy=Priority(), num_blocks=14),
     "contiguous": EngineSetup(
         allocator=partial(ContiguousAllocator, None), num_blocks=97, max_model_len=96
