@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "sizes.h"
 #include "vectors.h"
 
 namespace octavo {
@@ -126,7 +127,7 @@ void dispatch(int64_t tokens, bool is_half, Work&& work) {
 
 // Pieces of work that the tokens of a segment are.
 int64_t turns_of(const AdapterSegment& segment) {
-  return (segment.num_tokens + TOKENS_IN_TURNS - 1) / TOKENS_IN_TURNS;
+  return divide_up(segment.num_tokens, TOKENS_IN_TURNS);
 }
 
 // Calls work(piece, first, last) for the pieces of a change that lie in panels [first, last).
@@ -184,7 +185,7 @@ void LowRankChange::each_segment(Work&& work) const {
 void LowRankChange::compute_ranks(int64_t piece) const {
   int64_t turn = piece / groups_;
   const int64_t group = piece % groups_;
-  const int64_t size = (arguments_.columns + LANES - 1) / LANES * RANKS * LANES;
+  const int64_t size = divide_up(arguments_.columns, LANES) * RANKS * LANES;
   each_segment([&](const AdapterSegment& segment, float* ranks) {
     const int64_t turns = turns_of(segment), first = turn * TOKENS_IN_TURNS;
     turn -= turns;
@@ -209,7 +210,7 @@ void LowRankChange::prefetch(int64_t first, int64_t last) const {
     const LowRank* change = change_of(batch.segments[s]);
     if (change == nullptr) continue;
     const int64_t element_bytes = change->is_half ? sizeof(uint16_t) : sizeof(float);
-    each_piece(*change, first / LANES, (last + LANES - 1) / LANES,
+    each_piece(*change, first / LANES, divide_up(last, LANES),
                [&](const LowRankPiece& piece, int64_t from, int64_t to) {
                  const int64_t bytes = piece.rank * LANES * element_bytes;
                  const char* b = static_cast<const char*>(piece.b);
@@ -221,7 +222,7 @@ void LowRankChange::prefetch(int64_t first, int64_t last) const {
 }
 
 void LowRankChange::add(int64_t first, int64_t last) const {
-  const int64_t first_panel = first / LANES, last_panel = (last + LANES - 1) / LANES;
+  const int64_t first_panel = first / LANES, last_panel = divide_up(last, LANES);
   each_segment([&](const AdapterSegment& segment, float* ranks) {
     const auto work = [&](const LowRank& change, const TokenBlock& block, int64_t tokens) {
       dispatch<MANY_TOKENS>(tokens, change.is_half, [&](auto count, auto element) {
@@ -239,7 +240,7 @@ void adapt(const Adapt& a, Worker& worker) {
   const LowRankChange change(a, static_cast<float*>(worker.shared));
   if (change.num_pieces() == 0) return;
   worker.share(change.num_pieces(), [&](int64_t piece) { change.compute_ranks(piece); });
-  worker.share((a.outputs + COLUMNS - 1) / COLUMNS, [&](int64_t number) {
+  worker.share(divide_up(a.outputs, COLUMNS), [&](int64_t number) {
     change.add(number * COLUMNS, std::min(a.outputs, (number + 1) * COLUMNS));
   });
 }
