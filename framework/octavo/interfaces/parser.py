@@ -165,9 +165,9 @@ class Parser(ABC):
     def reasoning_marks(self, context: TurnContext) -> ReasoningMarks | None:
         """Return the marks around reasoning, where the family has such."""
         del context
-        return None  # noqa: RET501 - most families override it
+        return None
 
     def call_tag(self, tool: ToolSpec) -> CallTag | None:
         """Return how a call of a tool is written; None where arguments are not written as JSON."""
         del tool
-        return None  # noqa: RET501 - most families override it
+        return None
