@@ -97,7 +97,14 @@ class ServingContext:
         first, *others = (model.preprocessor.declared.unread for model in self.models)
         return {name: why for name, why in first.items() if all(name in one for one in others)}
 
-    def target(self, name: str | None, blend: Mapping[str, float] | None = None) -> Target:
+    async def target(self, name: str | None, blend: Mapping[str, float] | None = None) -> Target:
+        """Return what a name leads to, as `find` does, once its model can be asked.
+
+        Raises as `find` does, and the engine's error for a model that cannot be loaded.
+        """
+        return self.find(name, blend)
+
+    def find(self, name: str | None, blend: Mapping[str, float] | None = None) -> Target:
         """Return what a name leads to: a model, or an adapter as if it were one.
 
         Without a name it is the first model. `blend` names adapters of a model, with their scales.

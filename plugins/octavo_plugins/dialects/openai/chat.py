@@ -58,7 +58,7 @@ class ChatApi:
         body = decoded.body
         names = chat_names(body)
         with renamed(names):
-            target = self._context.target(body.model, body.blend)
+            target = await self._context.target(body.model, body.blend)
             model, identity = target.model, self._identities.next(body, target.name)
             generation = await self._start(body, target, identity, decoded.num_bytes)
         answer = ChatAnswerWriter(body, model, identity, generation)

@@ -54,7 +54,7 @@ class CompletionApi:
         body = decoded.body
         names = common_names(body)
         with renamed(names):
-            target = self._context.target(body.model, body.blend)
+            target = await self._context.target(body.model, body.blend)
             model, identity = target.model, self._identities.next(body, target.name)
             generation = await _start(body, target, identity)
         answer = CompletionAnswerWriter(body, model, identity, generation)

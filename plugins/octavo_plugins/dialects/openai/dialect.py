@@ -42,7 +42,7 @@ class OpenAIDialect(Dialect):
         @get("/v1/models/{name:path}")
         async def model(name: str) -> Response[bytes]:
             wanted = name.removeprefix("/")
-            found = context.target(wanted).model
+            found = context.find(wanted).model
             adapter = found.adapters.get(wanted)
             card = _card(found, wanted) if adapter is None else _adapter_card(found, adapter)
             return json_reply(card)
