@@ -1,22 +1,19 @@
-"""`EngineClient`: requests go in, streams of outputs come out, and a dead engine is replaced.
+"""`EngineClient`: requests go in, streams of outputs come out, whichever engine process runs.
 
-Knows one engine process at a time, the calls that run in it, and when to start the next. Does not
-know HTTP, text or how the engine works.
+Knows the calls that run in an engine. Does not know HTTP, text, how the engine works, or when its
+process is started (`keeper`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from octavo.errors import EngineDeadError, OctavoError, RequestError
 from octavo.serving import protocol
-from octavo.serving.connection import EngineConnection
-from octavo.serving.process import ENGINE_COMMAND, EngineProcess, start_engine_process
+from octavo.serving.keeper import EngineKeeper, EngineState, RestartPolicy
+from octavo.serving.process import ENGINE_COMMAND
 from octavo.serving.streams import DEFAULT_MAX_BACKLOG_TOKENS, OutputStream
 
 if TYPE_CHECKING:
@@ -24,38 +21,11 @@ if TYPE_CHECKING:
 
     from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
     from octavo.interfaces.adapter import AdapterSpec
+    from octavo.serving.process import EngineProcess
 
-_logger = logging.getLogger("octavo.serving")
+__all__ = ["EngineClient", "EngineState", "RestartPolicy"]
 
 _PING_TIMEOUT_S = 2.0
-
-
-class EngineState(Enum):
-    """Where the client stands with its engine."""
-
-    STARTING = "starting"
-    READY = "ready"
-    RESTARTING = "restarting"
-    FAILED = "failed"
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """How often a dead engine is replaced before the server gives up.
-
-    The pause doubles with each death in a row, up to `max_delay_s`. An engine that ran for
-    `healthy_after_s` ends the row; after `max_in_row` restarts the next death is the last.
-    """
-
-    max_in_row: int = 4
-    first_delay_s: float = 0.25
-    max_delay_s: float = 10.0
-    healthy_after_s: float = 60.0
-
-    def delay_s(self, num_in_row: int) -> float:
-        """Return the pause before restart number `num_in_row` (1 is the first)."""
-        return float(min(self.max_delay_s, self.first_delay_s * 2 ** (num_in_row - 1)))
 
 
 @dataclass(slots=True)
@@ -69,9 +39,10 @@ class _Call:
 
 
 class EngineClient:
-    """Runs one engine process and keeps it running. One event loop calls all methods.
+    """Runs requests in one engine, which is started for them if it was unloaded.
 
-    `failed` is done when the engine was given up: its exception says why, and the server ends.
+    One event loop calls all methods. `failed` is done when the engine was given up: its exception
+    says why, and the server ends.
     """
 
     def __init__(
@@ -82,42 +53,39 @@ class EngineClient:
         restart: RestartPolicy | None = None,
         max_backlog_tokens: int = DEFAULT_MAX_BACKLOG_TOKENS,
     ) -> None:
-        self.state = EngineState.STARTING
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._config_json = config_json
-        self._command = tuple(command)
-        self._restart = restart or RestartPolicy()
+        self.last_used_s = asyncio.get_running_loop().time()
+        self._keeper = EngineKeeper(
+            config_json, self._on_batch, self._fail_calls, command=command, restart=restart
+        )
         self._max_backlog_tokens = max_backlog_tokens
         self._calls: dict[str, _Call] = {}
-        self._connection: EngineConnection | None = None
-        self._info: EngineInfo | None = None
-        self._supervisor: asyncio.Task[None] | None = None
-        self._num_in_row = 0
-        self._ready_at_s = 0.0
 
     async def start(self, process: EngineProcess | None = None) -> EngineInfo:
         """Start the engine, or take one that is being started, and wait until it is ready.
 
         Raises the engine's typed error when it cannot start; nothing is left running then.
         """
-        try:
-            return await self._connect(process)
-        except BaseException:
-            self.state = EngineState.FAILED
-            raise
+        return await self._keeper.start(process)
+
+    @property
+    def state(self) -> EngineState:
+        """Return where the engine stands."""
+        return self._keeper.state
+
+    @property
+    def failed(self) -> asyncio.Future[None]:
+        """Return what is done when the engine was given up."""
+        return self._keeper.failed
 
     @property
     def info(self) -> EngineInfo:
         """Return what the engine said of itself. Raises EngineDeadError before it ever did."""
-        if self._info is None:
-            raise EngineDeadError("the engine has not started yet")
-        return self._info
+        return self._keeper.info
 
     @property
     def engine_pid(self) -> int | None:
         """Return the process id of the running engine, or None."""
-        connection = self._connection
-        return None if connection is None or connection.is_lost else connection.process.pid
+        return self._keeper.engine_pid
 
     @property
     def num_calls(self) -> int:
@@ -135,11 +103,10 @@ class EngineClient:
         taken = next((i for i in ids if i in self._calls), None)
         if taken is not None or len(set(ids)) < len(ids):
             raise RequestError(f"request id {taken or ids[0]!r} is in use", param="request_id")
-        connection = self._require_ready()
         call = _Call(OutputStream(ids, self.abort, self._max_backlog_tokens), set(ids))
-        connection.send_frame(frame)
         self._calls.update(dict.fromkeys(ids, call))
         try:
+            (await self._keeper.ready()).send_frame(frame)
             await call.answered.wait()
         except BaseException:
             call.stream.close()
@@ -152,95 +119,56 @@ class EngineClient:
     def abort(self, request_ids: list[str]) -> None:
         """Forget requests, here and in the engine; unknown ids are ignored."""
         known = [i for i in request_ids if self._calls.pop(i, None) is not None]
-        if known and self._connection is not None and not self._connection.is_lost:
-            self._connection.send(protocol.Abort(known))
+        self._touch()
+        if known:
+            self._tell(protocol.Abort(known))
 
     async def stats(self) -> EngineStats:
         """Return the engine's counters. Raises EngineDeadError when there is no engine."""
-        return await self._require_ready().stats()
+        return await self._keeper.require().stats()
 
     async def prepare(self, adapter: AdapterSpec) -> None:
         """Return when an adapter is ready. Raises AdapterError, or EngineDeadError."""
-        await self._require_ready().prepare(adapter)
+        self._touch()
+        await (await self._keeper.ready()).prepare(adapter)
 
     def discard(self, adapter: AdapterSpec) -> None:
         """Have an adapter forgotten as soon as no request needs it; a dead engine has done so."""
-        if self._connection is not None and not self._connection.is_lost:
-            self._connection.send(protocol.Discard(adapter))
+        self._tell(protocol.Discard(adapter))
 
     async def ping(self, timeout_s: float = _PING_TIMEOUT_S) -> None:
-        """Return when the engine makes progress. Raises EngineDeadError when it does not."""
-        await self._require_ready().ping(timeout_s)
+        """Return when the engine makes progress, or waits unloaded to be asked for.
+
+        Raises EngineDeadError when it does neither.
+        """
+        if self.state is not EngineState.UNLOADED:
+            await self._keeper.require().ping(timeout_s)
+
+    async def unload_if_idle(self, idle_s: float) -> float:
+        """End the engine if nobody has used it for so long, until the next request comes.
+
+        Returns after how many seconds it is worth asking again.
+        """
+        left_s = self.last_used_s + idle_s - asyncio.get_running_loop().time()
+        if self._calls or self.state is not EngineState.READY:
+            return idle_s
+        if left_s <= 0:
+            await self._keeper.unload()
+        return left_s if left_s > 0 else idle_s
 
     async def close(self) -> None:
         """Abort everything and end the engine process. Twice is fine."""
-        self.state = EngineState.CLOSED
         self._fail_calls(EngineDeadError("the server is shutting down"))
-        if self._supervisor is not None:
-            self._supervisor.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._supervisor
-        if self._connection is not None:
-            await self._connection.close()
+        await self._keeper.close()
 
-    # ------------------------------------------------------------------ one process after another
+    def _tell(self, message: protocol.ToEngine) -> None:
+        """Send a message to the engine, if there is one to be told."""
+        connection = self._keeper.connection
+        if connection is not None and not connection.is_lost:
+            connection.send(message)
 
-    async def _connect(self, process: EngineProcess | None) -> EngineInfo:
-        if process is None:
-            process = start_engine_process(self._config_json, self._command)
-        self._connection = EngineConnection(process, self._on_batch, self._on_lost)
-        self._info = await self._connection.start()
-        self.state = EngineState.READY
-        self._ready_at_s = asyncio.get_running_loop().time()
-        return self._info
-
-    def _require_ready(self) -> EngineConnection:
-        if self._connection is None or self.state is not EngineState.READY:
-            raise EngineDeadError(
-                f"the engine is not ready: {self.state.value}", "try again in a few seconds"
-            )
-        return self._connection
-
-    def _on_lost(self, error: EngineDeadError) -> None:
-        if self.state is not EngineState.READY:
-            return  # it died while starting, which `_connect` raises, or was told to end
-        self.state = EngineState.RESTARTING
-        self._fail_calls(error)
-        self._supervisor = asyncio.get_running_loop().create_task(self._replace())
-
-    async def _replace(self) -> None:
-        """Start engines until one is ready, or until too many have died in a row."""
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._ready_at_s >= self._restart.healthy_after_s:
-            self._num_in_row = 0
-        while self.state is EngineState.RESTARTING and self._connection is not None:
-            process = self._connection.process
-            await asyncio.to_thread(process.end, 1.0)
-            self._num_in_row += 1
-            if self._num_in_row > self._restart.max_in_row:
-                self._give_up(f"the engine process died: {process.describe_exit()}")
-                return
-            delay_s = self._restart.delay_s(self._num_in_row)
-            _logger.error(
-                "the engine process died: %s; starting it again in %.2g s (%d of %d)",
-                process.describe_exit(), delay_s, self._num_in_row, self._restart.max_in_row,
-            )  # fmt: skip
-            await asyncio.sleep(delay_s)
-            try:
-                await self._connect(None)
-            except OctavoError as error:
-                _logger.error("the engine could not start again: %s", error)  # noqa: TRY400
-            else:
-                _logger.warning("the engine runs again (process %d)", self.engine_pid or 0)
-                return
-
-    def _give_up(self, last: str) -> None:
-        self.state = EngineState.FAILED
-        error = EngineDeadError(
-            f"the engine died {self._num_in_row} times in a row", last, "the server ends"
-        )
-        if not self.failed.done():
-            self.failed.set_exception(error)
+    def _touch(self) -> None:
+        self.last_used_s = asyncio.get_running_loop().time()
 
     # ------------------------------------------------------------------ what comes back
 
@@ -267,6 +195,7 @@ class EngineClient:
             return
         if output.finish_reason is not None:
             del self._calls[output.request_id]
+            self._touch()
         call.stream.feed(output)
 
     def _fail_calls(self, error: OctavoError) -> None:
