@@ -51,6 +51,7 @@ class SamplingParams:
     only) are callables `f(output_ids, logits)` or `f(prompt_ids, output_ids, logits)` that return
     logits [vocab].
     `structured_outputs` gives the text a form, whose end wins over `min_tokens`, `ignore_eos`.
+    `thinking_token_budget` is how many tokens of reasoning there may be; -1 and None are any.
     """
 
     n: int = 1
@@ -79,6 +80,7 @@ class SamplingParams:
     bad_words: list[str] | None = None
     truncate_prompt_tokens: int | None = None
     structured_outputs: StructuredOutputsParams | None = None
+    thinking_token_budget: int | None = None
     extra_args: dict[str, Any] | None = None
     logits_processors: list[Callable[..., Any]] | None = None
 
@@ -88,6 +90,8 @@ class SamplingParams:
         self._check_lists()
         if self.seed == -1:
             self.seed = None
+        if self.thinking_token_budget == -1:
+            self.thinking_token_budget = None
         if self.temperature < MIN_TEMPERATURE:
             self.temperature = 0.0
 
@@ -101,7 +105,10 @@ class SamplingParams:
     def _check_types(self) -> None:
         for name in ("n", "top_k", "min_tokens"):
             _require_machine_int(name, getattr(self, name))
-        for name in ("max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens"):
+        for name in (
+            "max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens",
+            "thinking_token_budget",
+        ):  # fmt: skip
             if getattr(self, name) is not None:
                 _require_machine_int(name, getattr(self, name))
         if self.seed is not None:
@@ -147,6 +154,8 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             _require(value is None or value >= -1, name, value, "at least 0, or -1 for all")
+        budget = self.thinking_token_budget
+        _require(budget is None or budget >= -1, "thinking_token_budget", budget, "at least -1")
         low, high = _SEED_RANGE
         _require(self.seed is None or low <= self.seed <= high, "seed", self.seed, "a 64-bit int")
         _require(

@@ -9,7 +9,7 @@ import msgspec
 
 from octavo.errors import RequestError, RequestFailedError
 from octavo.interfaces.adapter import AdapterUse  # noqa: TC001 - msgspec reads annotations
-from octavo.interfaces.grammar import GrammarSpec  # noqa: TC001 - as above
+from octavo.interfaces.grammar import GrammarSpec, ReasoningSpec  # noqa: TC001 - as above
 from octavo.sampling_params import SamplingParams  # noqa: TC001 - as above
 
 
@@ -46,6 +46,7 @@ class EngineRequest:
     stop_token_ids: frozenset[int] = frozenset()
     cache_salt: str | None = None
     grammar: GrammarSpec | None = None
+    reasoning: ReasoningSpec | None = None
     adapters: tuple[AdapterUse, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
 

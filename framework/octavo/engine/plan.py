@@ -10,7 +10,7 @@ import msgspec
 from octavo.engine.messages import TokenLogprobs  # noqa: TC001 - as above
 from octavo.errors import OctavoError, RequestError
 from octavo.interfaces.adapter import AdapterUse  # noqa: TC001 - as above
-from octavo.interfaces.grammar import GrammarSpec  # noqa: TC001 - as above
+from octavo.interfaces.grammar import GrammarSpec, ReasoningSpec  # noqa: TC001 - as above
 from octavo.sampling_params import SamplingParams  # noqa: TC001 - as above
 
 
@@ -26,6 +26,7 @@ class RowSpec:
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     grammar: GrammarSpec | None = None
     adapters: tuple[AdapterUse, ...] = ()
+    reasoning: ReasoningSpec | None = None
 
 
 @dataclass(slots=True)

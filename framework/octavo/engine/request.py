@@ -112,6 +112,7 @@ class Request:
             source.bad_words_ids,
             source.grammar,
             source.adapters,
+            source.reasoning,
         )
         return RowStart(self.row, self.request_id, list(self.token_ids), spec)
 

@@ -34,6 +34,21 @@ class GrammarSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningSpec:
+    """Where the reasoning of a text ends, and its form begins: plain data.
+
+    `end_ids` are the tokens that end the reasoning. `is_open`: the output begins inside of it;
+    else it begins with `start_ids`, if it comes at all. `budget` is how many tokens there may be
+    between the two marks, None for any number; then the end is forced.
+    """
+
+    end_ids: tuple[int, ...]
+    is_open: bool
+    budget: int | None = None
+    start_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GrammarContext:
     """What a back end is built with. `vocab_size` is the number of logits."""
 

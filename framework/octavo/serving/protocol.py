@@ -18,7 +18,7 @@ import msgspec
 from octavo import errors
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
 from octavo.interfaces.adapter import AdapterSpec, AdapterUse
-from octavo.interfaces.grammar import GrammarSpec
+from octavo.interfaces.grammar import GrammarSpec, ReasoningSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.serving.framing import frame
 
@@ -53,6 +53,7 @@ class WireParams(msgspec.Struct, array_like=True, frozen=True):
     stop_token_ids: frozenset[int]
     bad_words_ids: tuple[tuple[int, ...], ...]
     grammar: GrammarSpec | None
+    reasoning: ReasoningSpec | None
 
 
 class WireRequest(msgspec.Struct, array_like=True, frozen=True):
