@@ -1,7 +1,8 @@
 """The real server in front of the scripted engine: `python scripted_server.py '{"port": 0, ...}'`.
 
 Its argument is a JSON object: fields of `ServerConfig`, and under `script` those of the engine's
-`Script`. The tokenizer is `BytesTokenizer`; a chat's prompt is the last message, so that the
+`Script`; `models` holds the names of each model, and `second_script` what is another for those
+after the first. The tokenizer is `BytesTokenizer`; a chat's prompt is the last message, so that the
 engine repeats what was said: FORCE(text) is to say it.
 """
 
@@ -21,13 +22,15 @@ from octavo.frontend.request_params import DeclaredParams
 from octavo.plugin.options import RequestParams
 from octavo.serving.client import RestartPolicy
 from octavo.serving.logs import configure_logging
+from octavo.serving.plans import ModelPlan, ServerPlan, Texts
 from octavo.serving.process import start_engine_process
 from octavo.serving.server import serve
-from octavo.serving.startup import ServerPlan, Texts, bind
+from octavo.serving.startup import bind
 from octavo_plugins.dialects.openai.dialect import OpenAIDialect
 from octavo_plugins.dialects.ops.dialect import OpsDialect
 
 COMMAND = (sys.executable, str(Path(scripted_engine.__file__)))
+NAMES = [["scripted", "second-name"]]
 SCRIPT = {"vocab_size": scripted.VOCAB_SIZE, "eos_token_id": scripted.EOS}
 
 
@@ -50,22 +53,29 @@ class LastMessage:
 
 
 def plan_of(options):
-    script = json.dumps(SCRIPT | options.pop("script", {}))
+    script = SCRIPT | options.pop("script", {})
+    scripts = script, script | options.pop("second_script", {})
+    every = options.pop("models", NAMES)
     settings = ServerConfig(**{"host": "127.0.0.1", "port": 0} | options)
     listener = bind(settings.host, settings.port)
     return ServerPlan(
         settings=settings,
-        model_names=("scripted", "second-name"),
-        engine_config_json=script,
-        listener=listener,
-        process=start_engine_process(script, COMMAND),
-        load_texts=lambda: Texts(
-            scripted.BytesTokenizer(),
-            GenerationDefaults(),
-            LastMessage(),
-            DeclaredParams(dict.fromkeys(ScriptParams.model_fields, ScriptParams)),
+        models=tuple(
+            model_of(names, json.dumps(scripts[i > 0]), is_first=not i)
+            for i, names in enumerate(every)
         ),
+        listener=listener,
         load_dialects=lambda: [OpenAIDialect(), OpsDialect()],
+    )
+
+
+def model_of(names, script, *, is_first):
+    return ModelPlan(
+        names=tuple(names),
+        engine_config_json=script,
+        process=start_engine_process(script, COMMAND) if is_first else None,
+        load_texts=lambda: Texts(scripted.BytesTokenizer(), GenerationDefaults(), LastMessage()),
+        declared=DeclaredParams(dict.fromkeys(ScriptParams.model_fields, ScriptParams)),
         engine_command=COMMAND,
     )
 

@@ -203,6 +203,9 @@ class ServerConfig(Section):
         default=False,
         description="answer a request with fields nobody knows with 400, instead of a warning",
     )
+    idle_seconds: OptionalFloat = Field(
+        None, gt=0, description="unload a model that nobody has used for so long; default: never"
+    )
     shutdown_timeout_s: float = Field(
         30.0, ge=0, description="seconds that running requests may still take after SIGTERM"
     )

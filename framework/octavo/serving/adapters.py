@@ -19,6 +19,7 @@ from octavo.lora import LoRARequest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from octavo.interfaces.adapter import AdapterSpec
     from octavo.lora import LoraModule
     from octavo.serving.client import EngineClient
 
@@ -116,9 +117,7 @@ class ServedAdapters:
         with the files; nothing has changed then.
         """
         self._check_name(module, is_reload=is_reload)
-        spec = LoRARequest(module.name, 1, module.path, root=module.root).use.spec
-        parent = module.base_model_name or self._model_names[0]
-        adapter = ServedAdapter(module.name, spec.path, parent, int(time.time()), spec.root)
+        adapter, spec = self._adapter(module)
         await self._client.prepare(spec)
         self._check_name(module, is_reload=is_reload)  # others may have come meanwhile
         before = self._adapters.get(module.name)
@@ -127,11 +126,24 @@ class ServedAdapters:
             self._discard(before)
         return adapter
 
+    def declare(self, module: LoraModule) -> None:
+        """Serve an adapter that the engine reads with the first request for it.
+
+        Raises AdapterError for a name that is taken.
+        """
+        self._check_name(module, is_reload=False)
+        self._adapters[module.name] = self._adapter(module)[0]
+
     def unload(self, name: str) -> None:
         """Serve an adapter no more; requests that run go on. Raises RequestNotFoundError."""
         adapter = self.find(name)
         del self._adapters[name]
         self._discard(adapter)
+
+    def _adapter(self, module: LoraModule) -> tuple[ServedAdapter, AdapterSpec]:
+        spec = LoRARequest(module.name, 1, module.path, root=module.root).use.spec
+        parent = module.base_model_name or self._model_names[0]
+        return ServedAdapter(module.name, spec.path, parent, int(time.time()), spec.root), spec
 
     def _check_name(self, module: LoraModule, *, is_reload: bool) -> None:
         name = module.name

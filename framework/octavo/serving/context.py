@@ -1,72 +1,22 @@
 """What a dialect's handlers work with: the served models, the metrics, the settings.
 
-Knows the parts of a served model. Does not know how they were made or which routes use them.
+Knows names. Does not know how a model is loaded (`models`) or which routes use it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from octavo.errors import RequestError, RequestNotFoundError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from octavo.config.schema import ServerConfig
-    from octavo.frontend.preprocess import Preprocessor
-    from octavo.interfaces.tokenizer import Tokenizer
     from octavo.lora import LoRARequest
-    from octavo.serving.adapters import ServedAdapters
-    from octavo.serving.client import EngineClient
-    from octavo.serving.metrics import ModelMetrics, ServerMetrics
-
-
-class ChatTemplate(Protocol):
-    """Renders conversations; `octavo.frontend.chat.ChatRenderer` does."""
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
-    ) -> str:
-        """Return the prompt of a conversation. Raises RequestError."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """One model that clients may ask for, by any of its names; answers carry the first.
-
-    `max_log_len` is how many characters of a prompt the log may show; None logs no prompts.
-    """
-
-    names: tuple[str, ...]
-    client: EngineClient
-    preprocessor: Preprocessor
-    chat: ChatTemplate
-    adapters: ServedAdapters
-    metrics: ModelMetrics
-    created_s: int
-    max_log_len: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Return the name that answers carry."""
-        return self.names[0]
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
-        return self.preprocessor.tokenizer
-
-    @property
-    def max_model_len(self) -> int:
-        """Return how many tokens prompt and output may have together."""
-        return self.preprocessor.info.max_model_len
+    from octavo.serving.metrics import ServerMetrics
+    from octavo.serving.models import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +39,12 @@ class ServingContext:
     @property
     def declared_params(self) -> frozenset[str]:
         """Return the parameters that components of some model take from single requests."""
-        return frozenset().union(*(model.preprocessor.declared.names for model in self.models))
+        return frozenset().union(*(model.declared.names for model in self.models))
 
     @property
     def unread_fields(self) -> Mapping[str, str]:
         """Return the fields of requests that no model's components read, and why."""
-        first, *others = (model.preprocessor.declared.unread for model in self.models)
+        first, *others = (model.declared.unread for model in self.models)
         return {name: why for name, why in first.items() if all(name in one for one in others)}
 
     async def target(self, name: str | None, blend: Mapping[str, float] | None = None) -> Target:
@@ -102,7 +52,9 @@ class ServingContext:
 
         Raises as `find` does, and the engine's error for a model that cannot be loaded.
         """
-        return self.find(name, blend)
+        found = self.find(name, blend)
+        await found.model.ready()
+        return found
 
     def find(self, name: str | None, blend: Mapping[str, float] | None = None) -> Target:
         """Return what a name leads to: a model, or an adapter as if it were one.

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from octavo.frontend.preprocess import Call, CheckedParams, PreparedCall
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.sampling_params import RequestOutputKind, SamplingParams
-    from octavo.serving.context import ServedModel
     from octavo.serving.metrics import ModelMetrics
+    from octavo.serving.models import ServedModel
     from octavo.serving.streams import OutputStream
 
 T = TypeVar("T")

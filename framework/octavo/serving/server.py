@@ -14,25 +14,23 @@ import contextlib
 import logging
 import signal
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from octavo import __version__
-from octavo.frontend.preprocess import Preprocessor
-from octavo.lora import lora_modules
-from octavo.serving.adapters import ServedAdapters
 from octavo.serving.app import build_app
-from octavo.serving.client import EngineClient, RestartPolicy
-from octavo.serving.context import ServedModel, ServingContext
-from octavo.serving.metrics import ModelMetrics, ServerMetrics
+from octavo.serving.client import RestartPolicy
+from octavo.serving.context import ServingContext
+from octavo.serving.metrics import ServerMetrics
+from octavo.serving.models import ServedModel, unload_idle
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from octavo.engine.messages import EngineInfo
     from octavo.serving.app import Shell
-    from octavo.serving.startup import ServerPlan, Texts
+    from octavo.serving.plans import ServerPlan
 
 _logger = logging.getLogger("octavo.serving")
 
@@ -41,9 +39,6 @@ _FAREWELL_S = 2.0
 _TICK_S = 1.0
 #: longer than the idle time of common proxies, so that it is they who close
 _KEEP_ALIVE_S = 75
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 def serve(plan: ServerPlan, restart: RestartPolicy | None = None) -> int:
@@ -94,23 +89,25 @@ class _Lifecycle:
 
     async def run(self) -> int:
         """Go through it. Returns the exit code; raises what ends the server with an error."""
-        client = EngineClient(
-            self._plan.engine_config_json,
-            command=self._plan.engine_command,
-            restart=self._restart,
-            max_backlog_tokens=self._plan.settings.max_stream_backlog_tokens,
-        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        models = self._models()
         try:
-            app = await self._start(client)
+            app = await self._start(models)
             if app is not None:
-                await self._serve(client, app)
+                await self._serve(models, app)
         finally:
             self._plan.listener.close()
-            await client.close()
+            await _close(models)
         return 0
+
+    def _models(self) -> tuple[ServedModel, ...]:
+        """Return the models. One of several, or one that may be unloaded, is never given up."""
+        settings = self._plan.settings
+        is_on_demand = len(self._plan.models) > 1 or settings.idle_seconds is not None
+        restart = replace(self._restart or RestartPolicy(), is_on_demand=is_on_demand)
+        return tuple(ServedModel(plan, settings, restart) for plan in self._plan.models)
 
     def _on_signal(self, number: int) -> None:
         if self._stop_asked.is_set():
@@ -120,9 +117,9 @@ class _Lifecycle:
         _logger.warning("%s: stopping; a second signal ends running requests", name)
         self._stop_asked.set()
 
-    async def _start(self, client: EngineClient) -> Shell | None:
-        """Wait for the engine. Returns None when the server was told to stop meanwhile."""
-        starting = asyncio.create_task(self._load(client))
+    async def _start(self, models: Sequence[ServedModel]) -> Shell | None:
+        """Wait for the first engine. Returns None when the server was told to stop meanwhile."""
+        starting = asyncio.create_task(self._load(models))
         stopping = asyncio.create_task(self._stop_asked.wait())
         await _first_of(starting, stopping)
         stopping.cancel()
@@ -132,58 +129,51 @@ class _Lifecycle:
         await _first_of(starting)
         return None
 
-    async def _load(self, client: EngineClient) -> Shell:
-        """Load what is on this side while the engine loads; return the application."""
-        _logger.info("loading %s", self._plan.model_names[0])
-        texts = asyncio.create_task(asyncio.to_thread(self._plan.load_texts))
+    async def _load(self, models: Sequence[ServedModel]) -> Shell:
+        """Load the first model; return the application. The others are loaded when asked for."""
+        loading = asyncio.create_task(models[0].load())
         dialects = list(self._plan.load_dialects())
-        info, loaded = await _both(client.start(self._plan.process), texts)
-        model = self._model(client, info, loaded)
-        for module in lora_modules(self._plan.settings.lora_modules):
-            await model.adapters.load(module)
-        metrics = ServerMetrics([model.metrics])
-        context = ServingContext(models=(model,), metrics=metrics, settings=self._plan.settings)
+        await loading
+        context = ServingContext(
+            models=tuple(models),
+            metrics=ServerMetrics([model.metrics for model in models]),
+            settings=self._plan.settings,
+        )
         return build_app(context, dialects)
 
-    def _model(self, client: EngineClient, info: EngineInfo, texts: Texts) -> ServedModel:
-        settings = self._plan.settings
-        return ServedModel(
-            names=self._plan.model_names,
-            client=client,
-            preprocessor=Preprocessor(
-                texts.tokenizer,
-                info,
-                texts.defaults,
-                declared=texts.declared,
-                seed=self._plan.seed,
-            ),
-            chat=texts.chat,
-            adapters=ServedAdapters(client, self._plan.model_names, settings.lora_root),
-            metrics=ModelMetrics(self._plan.model_names[0]),
-            created_s=int(time.time()),
-            max_log_len=settings.max_log_len if settings.enable_log_requests else None,
-        )
-
-    async def _serve(self, client: EngineClient, app: Shell) -> None:
+    async def _serve(self, models: Sequence[ServedModel], app: Shell) -> None:
         http = HttpServer(_http_config(app))
         serving = asyncio.create_task(http.serve(sockets=[self._plan.listener]))
         stopping = asyncio.create_task(self._stop_asked.wait())
         _logger.info(
             "octavo %s serves %s at %s, ready after %.1f s",
-            __version__, self._plan.model_names[0], self._plan.url,
+            __version__, ", ".join(model.name for model in models), self._plan.url,
             time.monotonic() - self._started_s,
         )  # fmt: skip
-        await _first_of(serving, stopping, client.failed)
+        failures = [model.client.failed for model in models]
+        unloading = asyncio.create_task(self._unload_idle(models))
+        await _first_of(serving, stopping, unloading, *failures)
         stopping.cancel()
+        unloading.cancel()
         http.stop()
-        if not client.failed.done():
+        has_failed = any(failure.done() for failure in failures)
+        if not has_failed:
             await self._drain(serving)
-        await client.close()  # what still runs gets an error as its last event
+        await _close(models)  # what still runs gets an error as its last event
         await _first_of(serving, timeout_s=_FAREWELL_S)
         http.stop(is_forced=True)
         await serving
-        if client.failed.done():
-            client.failed.result()
+        for failure in failures:
+            if failure.done():
+                failure.result()
+
+    async def _unload_idle(self, models: Sequence[ServedModel]) -> None:
+        """Unload models that nobody uses, where that is asked for; never returns."""
+        idle_s = self._plan.settings.idle_seconds
+        if idle_s is None:
+            await asyncio.get_running_loop().create_future()
+        else:
+            await unload_idle(models, idle_s)
 
     async def _drain(self, serving: asyncio.Task[None]) -> None:
         """Let running requests end, until time is up or a second signal comes."""
@@ -199,14 +189,9 @@ async def _first_of(*futures: asyncio.Future[Any], timeout_s: float | None = Non
     await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _both(starting: Awaitable[A], loading: asyncio.Task[B]) -> tuple[A, B]:
-    """Wait for both; a failure of the first is told before one of the second."""
-    try:
-        first = await starting
-    except BaseException:
-        loading.cancel()
-        raise
-    return first, await loading
+async def _close(models: Iterable[ServedModel]) -> None:
+    """End what runs for all models, at the same time."""
+    await asyncio.gather(*(model.close() for model in models))
 
 
 def _http_config(app: Shell | str) -> uvicorn.Config:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,100 +24,73 @@ from octavo.lora import lora_modules
 from octavo.model_files import describe_model, load_tokenizer, locate_model
 from octavo.plugin.request_params import declared_params, unread_fields
 from octavo.serving.adapters import check_module
-from octavo.serving.process import ENGINE_COMMAND, EngineProcess, start_engine_process
+from octavo.serving.plans import ModelPlan, ServerPlan, Texts
+from octavo.serving.process import start_engine_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from octavo.config.resolved import ResolvedConfig
-    from octavo.config.schema import ServerConfig
-    from octavo.frontend.defaults import GenerationDefaults
     from octavo.interfaces.adapter import AdapterFormat
-    from octavo.interfaces.dialect import Dialect
-    from octavo.interfaces.tokenizer import Tokenizer
     from octavo.lora import LoraModule
-    from octavo.serving.context import ChatTemplate
 
 _BACKLOG = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """What the server itself needs of a model: the way to ids and back, and what it may ask."""
+def begin(configs: Sequence[ResolvedConfig]) -> ServerPlan:
+    """Check what can be checked, take the port, find all models, and start the first one's engine.
 
-    tokenizer: Tokenizer
-    defaults: GenerationDefaults
-    chat: ChatTemplate
-    declared: DeclaredParams = field(default_factory=DeclaredParams)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerPlan:
-    """A server that has begun to start: it owns its port, and its engine is loading.
-
-    `load_texts` and `load_dialects` are what is left to do, while the engine loads.
+    There is one config for each model; settings of the server are those of the first. Raises
+    ConfigError, ModelError and their kin before anything was started.
     """
-
-    settings: ServerConfig
-    model_names: tuple[str, ...]
-    engine_config_json: str
-    listener: socket.socket
-    process: EngineProcess
-    load_texts: Callable[[], Texts]
-    load_dialects: Callable[[], Iterable[Dialect]]
-    seed: int | None = None
-    engine_command: tuple[str, ...] = field(default=ENGINE_COMMAND)
-
-    @property
-    def url(self) -> str:
-        """Return an address that a browser on this machine can open."""
-        host, port = self.listener.getsockname()[:2]
-        if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
-            host = "localhost"
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def begin(config: ResolvedConfig) -> ServerPlan:
-    """Check what can be checked, take the port, and start the engine.
-
-    Raises ConfigError, ModelError and their kin before anything was started.
-    """
-    settings = config.server
-    model_names = _model_names(config)
-    if config.model.chat_template is not None:
-        read_template(config.model.chat_template)
-    _check_adapters(config, model_names)
-    unread = unread_fields(config.chosen["scheduler"])
-    declared = DeclaredParams(declared_params(config.in_use), unread)
-    listener = bind(settings.host, settings.port)
+    names = [_model_names(config) for config in configs]
+    _check_distinct(names)
+    for config in configs:
+        if config.model.chat_template is not None:
+            read_template(config.model.chat_template)
+    first = configs[0]
+    _check_adapters(first, [name for some in names for name in some])
+    listener = bind(first.server.host, first.server.port)
     try:
-        transfers = TransferLine()
-        try:
-            path = locate_model(config, transfers)
-        finally:
-            transfers.close()
-        description = describe_model(config, path)
-        # keys are the server's own business: the engine's process need not hold them
-        engine_json = config.with_changes(server={"api_key": ()}).to_json()
-        process = start_engine_process(engine_json)
+        models = [
+            _plan_of(config, some, is_first=some is names[0])
+            for config, some in zip(configs, names, strict=True)
+        ]
+        models[0] = replace(models[0], process=start_engine_process(models[0].engine_config_json))
     except BaseException:
         listener.close()
         raise
+    return ServerPlan(
+        settings=first.server,
+        models=tuple(models),
+        listener=listener,
+        load_dialects=lambda: first.build_all("dialect").values(),
+    )
+
+
+def _plan_of(config: ResolvedConfig, names: tuple[str, ...], *, is_first: bool) -> ModelPlan:
+    transfers = TransferLine()
+    try:
+        path = locate_model(config, transfers)
+    finally:
+        transfers.close()
+    description = describe_model(config, path)
 
     def load_texts() -> Texts:
         has_sampling = config.model.generation_config == "auto"
         tokenizer = load_tokenizer(config, description)
         defaults = generation_defaults(description, has_sampling=has_sampling)
-        return Texts(tokenizer, defaults, ChatRenderer(tokenizer, config.model), declared)
+        return Texts(tokenizer, defaults, ChatRenderer(tokenizer, config.model))
 
-    return ServerPlan(
-        settings=settings,
-        model_names=model_names,
-        engine_config_json=engine_json,
-        listener=listener,
-        process=process,
+    return ModelPlan(
+        names=names,
+        # keys are the server's own business: the engine's process need not hold them
+        engine_config_json=config.with_changes(server={"api_key": ()}).to_json(),
         load_texts=load_texts,
-        load_dialects=lambda: config.build_all("dialect").values(),
+        declared=DeclaredParams(
+            declared_params(config.in_use), unread_fields(config.chosen["scheduler"])
+        ),
+        adapters=_modules_of(config, names, is_first=is_first),
         seed=config.engine.seed,
     )
 
@@ -134,6 +108,29 @@ def _model_names(config: ResolvedConfig) -> tuple[str, ...]:
             else "",
         )
     return served or (name,)
+
+
+def _check_distinct(names: Sequence[tuple[str, ...]]) -> None:
+    """Refuse two models of one name. Raises ConfigError."""
+    counts = Counter(name for some in names for name in some)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise ConfigError(
+            f"two models are called '{twice[0]}'",
+            "name them apart: octavo serve NAME=MODEL OTHER=MODEL",
+        )
+
+
+def _modules_of(
+    config: ResolvedConfig, names: tuple[str, ...], *, is_first: bool
+) -> tuple[LoraModule, ...]:
+    """Return the adapters of the model of these names; those that name no model are the first's."""
+    modules = lora_modules(config.server.lora_modules)
+    return tuple(
+        one
+        for one in modules
+        if (is_first if one.base_model_name is None else one.base_model_name in names)
+    )
 
 
 def _check_adapters(config: ResolvedConfig, model_names: Sequence[str]) -> None:

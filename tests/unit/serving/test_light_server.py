@@ -41,8 +41,8 @@ from octavo.config.flags import Parser, resolve_arguments
 startup.start_engine_process = lambda config_json: None
 parser = Parser()
 serve.add_arguments(parser)
-plan = startup.begin(resolve_arguments(parser.parse_args(sys.argv[1:])))
-plan.load_texts(), list(plan.load_dialects())
+plan = startup.begin([resolve_arguments(parser.parse_args(sys.argv[1:]))])
+plan.models[0].load_texts(), list(plan.load_dialects())
 import octavo.serving.server
 heavy = {HEAVY}
 sys.exit(f"imported: {{heavy}}" if heavy else 0)

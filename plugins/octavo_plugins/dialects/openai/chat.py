@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from litestar import Request, Response
 
     from octavo.frontend.outputs import CompletionOutput, RequestOutput
-    from octavo.serving.context import ServedModel, ServingContext, Target
+    from octavo.serving.context import ServingContext, Target
     from octavo.serving.generation import Generation
+    from octavo.serving.models import ServedModel
     from octavo_plugins.dialects.openai.calls import Identity
 
 ROLE = "assistant"

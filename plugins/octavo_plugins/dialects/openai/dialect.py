@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
 
     from octavo.serving.adapters import ServedAdapter
-    from octavo.serving.context import ServedModel, ServingContext
+    from octavo.serving.context import ServingContext
+    from octavo.serving.models import ServedModel
 
 
 class OpenAIDialect(Dialect):
@@ -82,7 +83,9 @@ def _card(model: ServedModel, name: str) -> dict[str, Any]:
         "owned_by": "octavo",
         "root": model.name,
         "parent": None,
-        "max_model_len": model.max_model_len,
+        # of a model that was never loaded it is not known; `status` is as llama.cpp's router has it
+        "max_model_len": model.max_model_len if model.is_known else None,
+        "status": {"value": model.status},
         "permission": [],
     }
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from litestar.types import ControllerRouterHandler
 
-    from octavo.serving.context import ServedModel, ServingContext
+    from octavo.serving.context import ServingContext
+    from octavo.serving.models import ServedModel
 
 #: how long a scrape waits for counts that are taken between two steps; then it shows older ones
 _STATS_TIMEOUT_S = 0.25
