@@ -93,17 +93,20 @@ class GrammarStore:
                 self._pending[spec] = self._pool.submit(self._make, spec)
             return self._pending[spec]
 
-    def start(self, spec: RowSpec, output_token_ids: Sequence[int]) -> GrammarRow:
-        """Return the place of a row whose output so far is given.
+    @property
+    def vocab_size(self) -> int:
+        """Return the number of logits."""
+        return self._vocab_size
+
+    def start(self, spec: RowSpec) -> GrammarRow:
+        """Return the place of a row before its text. `commit` brings it behind what there is.
 
         Never raises, as the others of the batch must not suffer: a row that cannot be followed
         says so in `masks`. A grammar that was prepared and had to go is compiled again, here.
         """
         if spec.grammar is None:
             raise AssertionError("a row without a grammar has no place in one")
-        row = GrammarRow(partial(self._get, spec.grammar), spec, self._vocab_size)
-        row.commit(output_token_ids)
-        return row
+        return GrammarRow(partial(self._get, spec.grammar), spec, self._vocab_size)
 
     def close(self) -> None:
         """End the threads and what the back end has started; twice is fine."""
@@ -189,8 +192,10 @@ class GrammarRow:
         self._is_over = False
         self._num_at_start = -1  # tokens that were followed when the state was last made anew
 
-    def masks(self, drafts: Sequence[int]) -> list[NDArray[np.uint32]]:
+    def masks(self, drafts: Sequence[int], num_before: int = 0) -> list[NDArray[np.uint32]]:
         """Return which tokens may come next, and which after each of the drafts.
+
+        `num_before` tokens of the output came before the form; `min_tokens` counts them.
 
         Masks are uint32 [ceil(vocab / 32)]. There are `len(drafts) + 1`, or fewer: none behind a
         draft that may not come, and an empty one where only a draft leads to a dead end. The
@@ -198,7 +203,7 @@ class GrammarRow:
         """
         while True:
             try:
-                return self._masks(self._ready_state(), drafts)
+                return self._masks(self._ready_state(), drafts, num_before)
             except GrammarError as error:
                 if self._num_at_start == len(self._token_ids):  # a fresh state was no better
                     raise GrammarError(error.headline, *error.facts, param=_PARAM) from error
@@ -236,22 +241,24 @@ class GrammarRow:
         self._state = state
         return state
 
-    def _masks(self, state: GrammarState, drafts: Sequence[int]) -> list[NDArray[np.uint32]]:
-        found = [self._mask(state, 0)]
+    def _masks(
+        self, state: GrammarState, drafts: Sequence[int], num_before: int
+    ) -> list[NDArray[np.uint32]]:
+        found = [self._mask(state, num_before)]
         if not found[0].any():
             raise GrammarError("no token of the vocabulary goes on with the text as it has to")
         for draft in drafts:
-            if not _allows(found[-1], draft) or not state.advance(draft):
+            if not allows(found[-1], draft) or not state.advance(draft):
                 break
-            found.append(self._mask(state, len(found)))
+            found.append(self._mask(state, num_before + len(found)))
         state.rollback(len(found) - 1)
         return found
 
-    def _mask(self, state: GrammarState, num_followed: int) -> NDArray[np.uint32]:
+    def _mask(self, state: GrammarState, num_others: int) -> NDArray[np.uint32]:
         mask = np.empty(self._num_words, dtype=np.uint32)
         state.fill_mask(mask)
         mask &= self._inner_bits  # what ends texts of this model is no part of one
-        if self._is_end_late or len(self._token_ids) + num_followed < self._min_tokens:
+        if self._is_end_late or len(self._token_ids) + num_others < self._min_tokens:
             others = mask & ~self._end_bits
             if others.any():
                 return others
@@ -274,6 +281,7 @@ def digest_of(spec: GrammarSpec) -> str:
     return hashlib.sha256(repr(spec).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _allows(mask: NDArray[np.uint32], token_id: int) -> bool:
+def allows(mask: NDArray[np.uint32], token_id: int) -> bool:
+    """Return whether a token is in a mask; an id outside of it is not."""
     word = token_id // 32
     return 0 <= word < len(mask) and bool(mask[word] >> np.uint32(token_id % 32) & 1)

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from octavo.errors import AdapterError, GrammarError
+from octavo.execution.reasoning import ReasoningRow
 from octavo.interfaces.adapter import AdapterSpec
 from octavo.interfaces.grammar import GrammarSpec
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from octavo.engine.plan import RowAdvance, RowSpec
     from octavo.execution.adapters import AdapterStore
     from octavo.execution.batching import FlatBatch
-    from octavo.execution.grammars import GrammarRow, GrammarStore
+    from octavo.execution.grammars import GrammarStore
+    from octavo.execution.reasoning import Guide
     from octavo.interfaces.executor import Resource
 
 
@@ -56,13 +58,19 @@ class Resources:
         if isinstance(resource, AdapterSpec) and self._adapters is not None:
             self._adapters.discard(resource)
 
-    def start(self, row: int, spec: RowSpec, token_ids: Sequence[int]) -> GrammarRow | None:
-        """Give a row what its request needs. Returns its place in its grammar, if it has one."""
+    def start(self, row: int, spec: RowSpec, token_ids: Sequence[int]) -> Guide | None:
+        """Give a row what its request needs. Returns what says which tokens may come, if any."""
         if self._adapters is not None:
             self._adapters.start(row, spec.adapters)
-        if spec.grammar is None or self._grammars is None:
+        if self._grammars is None:
             return None
-        return self._grammars.start(spec, token_ids[spec.num_prompt_tokens :])
+        grammar = None if spec.grammar is None else self._grammars.start(spec)
+        guide: Guide | None = grammar
+        if spec.reasoning is not None:
+            guide = ReasoningRow(spec, grammar, self._grammars.vocab_size)
+        if guide is not None:
+            guide.commit(token_ids[spec.num_prompt_tokens :])
+        return guide
 
     def end(self, row: int) -> None:
         """Take from a row what its request had."""

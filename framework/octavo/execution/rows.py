@@ -17,7 +17,7 @@ from octavo.execution.history import PenaltyHistory
 if TYPE_CHECKING:
     from octavo.engine.plan import RowAdvance, RowSpec, RowStart
     from octavo.execution.custom_stages import CustomStages
-    from octavo.execution.grammars import GrammarRow
+    from octavo.execution.reasoning import Guide
 
 
 class Rows:
@@ -35,7 +35,7 @@ class Rows:
         self.num_tokens = [0] * max_rows
         self.specs: list[RowSpec | None] = [None] * max_rows
         self.stages: list[CustomStages | None] = [None] * max_rows
-        self.grammars: list[GrammarRow | None] = [None] * max_rows
+        self.grammars: list[Guide | None] = [None] * max_rows
         self.edits: list[RowEdits | None] = [None] * max_rows
         self.penalties: list[PenaltyHistory | None] = [None] * max_rows
         self.has_edits = np.zeros(max_rows, dtype=bool)
@@ -43,9 +43,7 @@ class Rows:
         self.names = [""] * max_rows
         self._kept: dict[str, CustomStages] = {}  # of preempted requests, by their ids
 
-    def start(
-        self, start: RowStart, stages: CustomStages | None, grammar: GrammarRow | None
-    ) -> None:
+    def start(self, start: RowStart, stages: CustomStages | None, grammar: Guide | None) -> None:
         """Fill a row. `stages`: those of a request that is sampled row by row."""
         row, spec, params = start.row, start.spec, start.spec.params
         num_tokens = len(start.token_ids)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from octavo.execution.rows import Rows
     from octavo.interfaces.ops import OpSet
     from octavo.interfaces.sampler import LogprobOutputs, SamplerStage, SamplingInputs
-    from octavo.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class RowSampler:
         errors: dict[int, RowError],
     ) -> None:
         """Edit each row that asks for it; what goes wrong in one is that row's error."""
-        masks: list[np.ndarray] = []
+        masks: Sequence[np.ndarray | None] = []
         for index in np.flatnonzero(self._rows.has_edits[batch.sampled_rows]).tolist():
             row, offset = int(batch.sampled_rows[index]), int(batch.offsets[index])
             drafts = advances[batch.sampled[index]].drafts
@@ -134,8 +133,7 @@ class RowSampler:
         best, spec = float(logits.max()), self._rows.spec(row)
         if math.isnan(best) or best == math.inf or not self._rows.has_edits[row]:
             return _not_numbers(spec)
-        has_form = self._rows.grammars[row] is not None
-        return RowError.of(_nothing_left(spec.params, has_form=has_form))
+        return RowError.of(_nothing_left(spec))
 
     def _edit(self, logits: Tensor, place: _Place, inputs: SamplingInputs) -> None:
         """Edit one row, or note for the op set how it is to be edited."""
@@ -229,9 +227,11 @@ def _not_numbers(spec: RowSpec) -> RowError:
     return RowError.of(AdapterError(headline, *facts, param="lora_request"))
 
 
-def _nothing_left(params: SamplingParams, *, has_form: bool) -> RequestError:
+def _nothing_left(spec: RowSpec) -> RequestError:
     """Return the error of a request that allows no token any more."""
-    fields = ["structured_outputs"] * has_form
+    params, reasoning = spec.params, spec.reasoning
+    fields = ["structured_outputs"] * (spec.grammar is not None)
+    fields += ["thinking_token_budget"] * (reasoning is not None and reasoning.budget is not None)
     restrictions = ("allowed_token_ids", "bad_words", "min_tokens", "logits_processors")
     fields += [name for name in restrictions if getattr(params, name)]
     who = " with ".join(fields) or "what the request asks for"

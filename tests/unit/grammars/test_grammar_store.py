@@ -32,7 +32,9 @@ def tokens(mask):
 
 
 def row_of(store, grammar=LETTERS, output=(), **params):
-    return store.start(row_spec(grammar, (EOS,), **params), output)
+    row = store.start(row_spec(grammar, (EOS,), **params))
+    row.commit(output)
+    return row
 
 
 # ------------------------------------------------------------------ the store
@@ -186,7 +188,7 @@ def test_stop_tokens_end_a_complete_text(store):
 
 
 def test_a_token_that_ends_texts_of_the_model_is_no_part_of_one(store):
-    row = store.start(row_spec(GrammarSpec("regex", "[ab]{2}"), (EOS, ord("b"))), ())
+    row = store.start(row_spec(GrammarSpec("regex", "[ab]{2}"), (EOS, ord("b"))))
     masks = row.masks(b"aa")
 
     assert [tokens(mask) for mask in masks[:2]] == [[ord("a")]] * 2
