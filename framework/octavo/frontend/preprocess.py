@@ -24,12 +24,14 @@ from octavo.frontend.checks import (
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.prompts import Prompt, parse_prompt, without_surrogates
 from octavo.frontend.request_params import DeclaredParams
+from octavo.interfaces.grammar import ReasoningSpec
 from octavo.lora import adapter_uses
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.interfaces.grammar import GrammarSpec
+    from octavo.interfaces.parser import ReasoningMarks
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.lora import Adapters
 
@@ -41,7 +43,8 @@ class Call:
     """What a caller asks. `arrival_s` is on the engine's clock (monotonic seconds).
 
     `add_special_tokens` puts BOS and the like around a text; a rendered chat template already
-    has them. `metadata` reaches scheduling policies.
+    has them. `metadata` reaches scheduling policies. `reasoning` tells where the reasoning of the
+    answer ends: there its form begins, and its budget is counted.
     """
 
     request_id: str
@@ -51,6 +54,7 @@ class Call:
     priority: int = 0
     lora_request: Adapters = None
     add_special_tokens: bool = True
+    reasoning: ReasoningMarks | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -132,6 +136,7 @@ class Preprocessor:
         check_prompt_ids(token_ids, self.info)
         base = self._engine_request(call, checked, token_ids)
         base.cache_salt = prompt.cache_salt
+        base.reasoning = self._reasoning(call.reasoning, checked)
         return PreparedCall(
             request_id=call.request_id,
             prompt=prompt.text,
@@ -222,6 +227,33 @@ class Preprocessor:
         grammar = params.structured_outputs.to_grammar()
         whitespace = grammar.whitespace and without_surrogates(grammar.whitespace)
         return replace(grammar, text=without_surrogates(grammar.text), whitespace=whitespace)
+
+    def _reasoning(
+        self, marks: ReasoningMarks | None, checked: CheckedParams
+    ) -> ReasoningSpec | None:
+        """Return what the engine must know of the reasoning: nothing, where nothing depends on it.
+
+        Raises RequestError where its end cannot be told.
+        """
+        budget = checked.params.thinking_token_budget
+        if budget is None and checked.grammar is None:
+            return None
+        if marks is None and budget is None:
+            return None
+        end_ids = self._mark_ids(marks.end) if marks is not None else ()
+        if marks is None or not end_ids:
+            param = "thinking_token_budget" if budget is not None else "structured_outputs"
+            raise RequestError(
+                f"{param}: nothing tells where the reasoning of this model ends",
+                "choose the parser of its family",
+                param=param,
+            )
+        return ReasoningSpec(end_ids, marks.is_open, budget, self._mark_ids(marks.start))
+
+    def _mark_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a mark; none, where they are not all tokens of the model."""
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return ids if max(ids, default=0) < self.info.vocab_size else ()
 
     def _bad_words_ids(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
         """Return the ids of bad words, as they start a text and as they follow a space."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from octavo import errors
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, TokenLogprobs
 from octavo.interfaces.adapter import AdapterSpec, AdapterUse
-from octavo.interfaces.grammar import GrammarSpec
+from octavo.interfaces.grammar import GrammarSpec, ReasoningSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.serving import protocol
 from octavo.serving.framing import FrameBuffer
@@ -22,13 +22,14 @@ def everything_set():
         stop_token_ids=[3], ignore_eos=True, max_tokens=9, min_tokens=1, logprobs=2,
         prompt_logprobs=1, skip_special_tokens=False, include_stop_str_in_output=True,
         logit_bias={5: -1.5}, allowed_token_ids=[1, 2], bad_words=["no"],
-        truncate_prompt_tokens=8, extra_args={"x": [1, "two"]},
+        truncate_prompt_tokens=8, thinking_token_budget=5, extra_args={"x": [1, "two"]},
     )  # fmt: skip
     return EngineRequest(
         request_id="r", prompt_token_ids=[1, 2], params=params, max_tokens=9, seed=2**64 - 1,
         arrival_s=1.5, choice=1, priority=-3, eos_token_ids=(4,), bad_words_ids=((1,), (2, 3)),
         stop_token_ids=frozenset({3}),
         cache_salt="salt", grammar=GrammarSpec("regex", "a+"),
+        reasoning=ReasoningSpec((260,), is_open=False, budget=5, start_ids=(259, 3)),
         adapters=(AdapterUse(AdapterSpec("lora", "/a"), 0.5),), metadata={"user": "u"},
     )  # fmt: skip
 
