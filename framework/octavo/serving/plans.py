@@ -66,16 +66,22 @@ class ModelPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerPlan:
-    """A server that has begun to start: it owns its port, and its first engine is loading.
+class AppPlan:
+    """What is to answer requests; its first engine is loading.
 
     `load_dialects` is what is left to do while the engine loads.
     """
 
     settings: ServerConfig
     models: tuple[ModelPlan, ...]
-    listener: socket.socket
     load_dialects: Callable[[], Iterable[Dialect]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan(AppPlan):
+    """A server that has begun to start: it owns its port as well."""
+
+    listener: socket.socket
 
     @property
     def url(self) -> str:

@@ -14,22 +14,20 @@ import contextlib
 import logging
 import signal
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from octavo import __version__
-from octavo.serving.app import build_app
-from octavo.serving.client import RestartPolicy
-from octavo.serving.context import ServingContext
-from octavo.serving.metrics import ServerMetrics
-from octavo.serving.models import ServedModel, unload_idle
+from octavo.serving.application import Application
+from octavo.serving.models import unload_idle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from octavo.serving.app import Shell
+    from octavo.serving.client import RestartPolicy
+    from octavo.serving.models import ServedModel
     from octavo.serving.plans import ServerPlan
 
 _logger = logging.getLogger("octavo.serving")
@@ -92,22 +90,15 @@ class _Lifecycle:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        models = self._models()
+        application = Application(self._plan, self._restart)
         try:
-            app = await self._start(models)
+            app = await self._start(application)
             if app is not None:
-                await self._serve(models, app)
+                await self._serve(application, app)
         finally:
             self._plan.listener.close()
-            await _close(models)
+            await application.close()
         return 0
-
-    def _models(self) -> tuple[ServedModel, ...]:
-        """Return the models. One of several, or one that may be unloaded, is never given up."""
-        settings = self._plan.settings
-        is_on_demand = len(self._plan.models) > 1 or settings.idle_seconds is not None
-        restart = replace(self._restart or RestartPolicy(), is_on_demand=is_on_demand)
-        return tuple(ServedModel(plan, settings, restart) for plan in self._plan.models)
 
     def _on_signal(self, number: int) -> None:
         if self._stop_asked.is_set():
@@ -117,9 +108,9 @@ class _Lifecycle:
         _logger.warning("%s: stopping; a second signal ends running requests", name)
         self._stop_asked.set()
 
-    async def _start(self, models: Sequence[ServedModel]) -> Shell | None:
+    async def _start(self, application: Application) -> Shell | None:
         """Wait for the first engine. Returns None when the server was told to stop meanwhile."""
-        starting = asyncio.create_task(self._load(models))
+        starting = asyncio.create_task(application.load())
         stopping = asyncio.create_task(self._stop_asked.wait())
         await _first_of(starting, stopping)
         stopping.cancel()
@@ -129,19 +120,8 @@ class _Lifecycle:
         await _first_of(starting)
         return None
 
-    async def _load(self, models: Sequence[ServedModel]) -> Shell:
-        """Load the first model; return the application. The others are loaded when asked for."""
-        loading = asyncio.create_task(models[0].load())
-        dialects = list(self._plan.load_dialects())
-        await loading
-        context = ServingContext(
-            models=tuple(models),
-            metrics=ServerMetrics([model.metrics for model in models]),
-            settings=self._plan.settings,
-        )
-        return build_app(context, dialects)
-
-    async def _serve(self, models: Sequence[ServedModel], app: Shell) -> None:
+    async def _serve(self, application: Application, app: Shell) -> None:
+        models = application.models
         http = HttpServer(_http_config(app))
         serving = asyncio.create_task(http.serve(sockets=[self._plan.listener]))
         stopping = asyncio.create_task(self._stop_asked.wait())
@@ -159,7 +139,7 @@ class _Lifecycle:
         has_failed = any(failure.done() for failure in failures)
         if not has_failed:
             await self._drain(serving)
-        await _close(models)  # what still runs gets an error as its last event
+        await application.close()  # what still runs gets an error as its last event
         await _first_of(serving, timeout_s=_FAREWELL_S)
         http.stop(is_forced=True)
         await serving
@@ -187,11 +167,6 @@ class _Lifecycle:
 async def _first_of(*futures: asyncio.Future[Any], timeout_s: float | None = None) -> None:
     """Wait until one of the futures is done, or time is up; cancel and raise nothing."""
     await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _close(models: Iterable[ServedModel]) -> None:
-    """End what runs for all models, at the same time."""
-    await asyncio.gather(*(model.close() for model in models))
 
 
 def _http_config(app: Shell | str) -> uvicorn.Config:

@@ -24,14 +24,15 @@ from octavo.lora import lora_modules
 from octavo.model_files import describe_model, load_tokenizer, locate_model
 from octavo.plugin.request_params import declared_params, unread_fields
 from octavo.serving.adapters import check_module
-from octavo.serving.plans import ModelPlan, ServerPlan, Texts
+from octavo.serving.plans import AppPlan, ModelPlan, ServerPlan, Texts
 from octavo.serving.process import start_engine_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from octavo.config.resolved import ResolvedConfig
     from octavo.interfaces.adapter import AdapterFormat
+    from octavo.interfaces.dialect import Dialect
     from octavo.lora import LoraModule
 
 _BACKLOG = 2048
@@ -43,29 +44,47 @@ def begin(configs: Sequence[ResolvedConfig]) -> ServerPlan:
     There is one config for each model; settings of the server are those of the first. Raises
     ConfigError, ModelError and their kin before anything was started.
     """
+    _check(configs)
+    settings = configs[0].server
+    listener = bind(settings.host, settings.port)
+    try:
+        models = _started(configs)
+    except BaseException:
+        listener.close()
+        raise
+    return ServerPlan(
+        settings=settings, models=models, listener=listener, load_dialects=_dialects(configs[0])
+    )
+
+
+def begin_without_port(configs: Sequence[ResolvedConfig]) -> AppPlan:
+    """Do as `begin`, for an application that is asked in its own process."""
+    _check(configs)
+    return AppPlan(
+        settings=configs[0].server, models=_started(configs), load_dialects=_dialects(configs[0])
+    )
+
+
+def _check(configs: Sequence[ResolvedConfig]) -> None:
+    """Refuse what can be seen to be wrong before a model was looked for."""
     names = [_model_names(config) for config in configs]
     _check_distinct(names)
     for config in configs:
         if config.model.chat_template is not None:
             read_template(config.model.chat_template)
-    first = configs[0]
-    _check_adapters(first, [name for some in names for name in some])
-    listener = bind(first.server.host, first.server.port)
-    try:
-        models = [
-            _plan_of(config, some, is_first=some is names[0])
-            for config, some in zip(configs, names, strict=True)
-        ]
-        models[0] = replace(models[0], process=start_engine_process(models[0].engine_config_json))
-    except BaseException:
-        listener.close()
-        raise
-    return ServerPlan(
-        settings=first.server,
-        models=tuple(models),
-        listener=listener,
-        load_dialects=lambda: first.build_all("dialect").values(),
+    _check_adapters(configs[0], [name for some in names for name in some])
+
+
+def _started(configs: Sequence[ResolvedConfig]) -> tuple[ModelPlan, ...]:
+    """Find all models, and start the first one's engine."""
+    first, *others = (
+        _plan_of(config, _model_names(config), is_first=config is configs[0]) for config in configs
     )
+    return replace(first, process=start_engine_process(first.engine_config_json)), *others
+
+
+def _dialects(config: ResolvedConfig) -> Callable[[], Iterable[Dialect]]:
+    return lambda: config.build_all("dialect").values()
 
 
 def _plan_of(config: ResolvedConfig, names: tuple[str, ...], *, is_first: bool) -> ModelPlan:
