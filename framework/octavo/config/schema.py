@@ -9,6 +9,7 @@ Knows names, types and limits. Does not know files, flags or components.
 
 from __future__ import annotations
 
+import json
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -45,6 +46,13 @@ def _many(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _listed(value: Any) -> Any:
+    """Read a JSON list, which vLLM's flags of this kind take, or a single text."""
+    if isinstance(value, str) and value.startswith("["):
+        return json.loads(value)
+    return _many(value)
+
+
 def _filled(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse an empty key: every request would match it, also one without a key."""
     if not all(key.strip() for key in keys):
@@ -63,6 +71,7 @@ OptionalAmount = Annotated[int | None, BeforeValidator(lambda value: _off(_amoun
 OptionalFloat = Annotated[float | None, BeforeValidator(_off)]
 OptionalInt = Annotated[int | None, BeforeValidator(_off)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_many)]
+OriginList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Adapters = Annotated[tuple[str, ...], BeforeValidator(_many), AfterValidator(_modules)]
 Keys = Annotated[tuple[str, ...], BeforeValidator(_many), AfterValidator(_filled)]
 
@@ -175,6 +184,20 @@ class ServerConfig(Section):
         (),
         description="key that clients must send as a bearer token; may be given several times",
         json_schema_extra={"secret": True},
+    )
+    open_metrics: bool = Field(
+        default=False, description="let /metrics be read without a key where others need one"
+    )
+    allowed_origins: OriginList = Field(
+        (), description="sites whose pages may ask this server from a browser; '*' for all"
+    )
+    allowed_methods: OriginList = Field(("*",), description="methods that such pages may use")
+    allowed_headers: OriginList = Field(("*",), description="headers that such pages may send")
+    allow_credentials: bool = Field(
+        default=False, description="let such pages send cookies and keys of the browser's own"
+    )
+    request_timeout_s: OptionalFloat = Field(
+        None, gt=0, description="seconds that a request may take, waiting included; default: any"
     )
     lora_modules: Adapters = Field(
         (),

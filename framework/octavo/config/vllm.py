@@ -50,6 +50,7 @@ OWN_FLAGS = frozenset(
     {
         *("access-log", "depth", "log-format", "log-level", "lora-root", "max-body-bytes"),
         *("max-step-ms", "max-stream-backlog-tokens", "shutdown-timeout-s", "strict-fields"),
+        *("idle-seconds", "open-metrics", "request-timeout-s"),
         *("allow-replace", "disable-plugin", "only-plugin", "plugin", "strict-plugins", "threads"),
     }
 )

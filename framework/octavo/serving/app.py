@@ -10,10 +10,13 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from litestar import Litestar
 
+from octavo.serving.cors import cors_headers, cors_of
+from octavo.serving.deadlines import DeadlineError, within_deadline
 from octavo.serving.http_errors import (
     BodyTooLargeError,
     ClientGoneError,
@@ -31,12 +34,13 @@ if TYPE_CHECKING:
     from octavo.config.schema import ServerConfig
     from octavo.interfaces.dialect import Dialect
     from octavo.serving.context import ServingContext
+    from octavo.serving.deadlines import Deadline
 
 _access_logger = logging.getLogger("octavo.access")
 _logger = logging.getLogger("octavo.serving")
 
-#: the one route that needs no key, so that a load balancer can watch a guarded server
-OPEN_PATH = "/health"
+#: routes that need no key, so that a load balancer can watch a guarded server
+OPEN_PATHS = frozenset({"/health", "/live", "/ready"})
 _MAX_REQUEST_ID_CHARS = 128
 _BEARER = b"bearer "
 
@@ -49,6 +53,7 @@ def build_app(context: ServingContext, dialects: Iterable[Dialect]) -> Shell:
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,  # the shell limits it, before Litestar reads anything
+        cors_config=cors_of(context.settings),
     )
     return Shell(app, context.settings)
 
@@ -59,7 +64,9 @@ class Shell:
     def __init__(self, app: Litestar, settings: ServerConfig) -> None:
         self.litestar = app
         self._keys = tuple(key.encode() for key in settings.api_key)
+        self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.open_metrics else set())
         self._max_body_bytes = settings.max_body_bytes
+        self._timeout_s = settings.request_timeout_s
         self._is_logging = settings.access_log
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -69,6 +76,7 @@ class Shell:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         exchange = _Exchange(_request_id(headers), send)
+        exchange.add_headers(cors_headers(self.litestar.cors_config, headers.get(b"origin")))
         token = request_id_var.set(exchange.request_id)
         try:
             await self._serve(scope, headers, receive, exchange)
@@ -80,17 +88,21 @@ class Shell:
         self, scope: HTTPScope, headers: dict[bytes, bytes], receive: Receive, exchange: _Exchange
     ) -> None:
         try:
-            self._check_key(scope["path"], headers)
+            self._check_key(scope, headers)
             body = _LimitedBody(receive, self._max_body_bytes)
             body.check_announced(headers.get(b"content-length"))
-            await self.litestar(scope, body.receive, exchange.send)
-        except (UnauthorizedError, BodyTooLargeError) as error:
+            async with within_deadline(self._timeout_s) as deadline:
+                exchange.deadline = deadline
+                await self.litestar(scope, body.receive, exchange.send)
+        except (UnauthorizedError, BodyTooLargeError, DeadlineError) as error:
             await exchange.send_error(error)
 
-    def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def _check_key(self, scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
         """Compare with every key, in constant time, so that timing tells nothing of them."""
-        if not self._keys or path == OPEN_PATH:
+        if not self._keys or scope["path"] in self._open_paths:
             return
+        if scope["method"] == "OPTIONS" and self.litestar.cors_config is not None:
+            return  # browsers ask without a key whether they may send one
         given = headers.get(b"authorization", b"")
         has_scheme = given[: len(_BEARER)].lower() == _BEARER
         given = given[len(_BEARER) :].strip() if has_scheme else headers.get(b"x-api-key", b"")
@@ -101,7 +113,8 @@ class Shell:
             )
 
     def _log(self, scope: HTTPScope, exchange: _Exchange) -> None:
-        if not self._is_logging or (scope["path"] == OPEN_PATH and exchange.status == 200):  # noqa: PLR2004
+        is_probe = scope["path"] in OPEN_PATHS and exchange.status == HTTPStatus.OK
+        if is_probe or not self._is_logging:
             return
         fields: dict[str, Any] = {
             "method": scope["method"],
@@ -118,16 +131,24 @@ class _Exchange:
     def __init__(self, request_id: str, send: Send) -> None:
         self.request_id = request_id
         self.status = 0
+        self.deadline: Deadline | None = None
+        self._error_headers: list[tuple[bytes, bytes]] = []
         self.started_s = time.monotonic()
         self._send = send
 
     async def send(self, message: Message) -> None:
         """Pass a message on; the one that starts the answer gets the header."""
         if message["type"] == "http.response.start":
+            if self.deadline is not None:
+                self.deadline.leave_to_writer()
             self.status = message["status"]
             header = (b"x-request-id", self.request_id.encode("latin-1"))
             message["headers"] = [*message["headers"], header]
         await self._send(message)
+
+    def add_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Have errors of the shell carry these; other answers get them from Litestar."""
+        self._error_headers = headers
 
     async def send_error(self, error: Exception) -> None:
         """Answer with an error, unless an answer has started."""
@@ -136,6 +157,7 @@ class _Exchange:
         told = api_error_of(error)
         body = told.body()
         headers = [
+            *self._error_headers,
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
         ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.errors import OctavoError, RequestError
 from octavo.frontend.output_processor import OutputProcessor
+from octavo.serving.deadlines import deadline_var
 from octavo.serving.http_errors import ClientGoneError
 from octavo.serving.logs import shorten
 from octavo.serving.protocol import changed_params
@@ -63,7 +64,8 @@ class Generation:
     """An async iterator of (index of the prompt, what is new of it), until all has ended.
 
     Raises RequestFailedError when the engine gave up on a sequence, EngineDeadError when it died,
-    ClientGoneError after `abandon`. Call `close` on every way out; it aborts what still runs.
+    ClientGoneError after `abandon`, DeadlineError when its time is over. Call `close` on every way
+    out; it aborts what still runs.
     """
 
     def __init__(
@@ -84,7 +86,12 @@ class Generation:
                 self._places[request.request_id] = index, choice
                 prompt.times.append(_Times(request.arrival_s))
         self._end_reason = "abort"
-        self._is_abandoned = False
+        self._ended_by: OctavoError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        deadline = deadline_var.get()
+        if deadline is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(deadline.at_s, lambda: self._end(deadline.error()))
 
     @property
     def calls(self) -> list[PreparedCall]:
@@ -100,24 +107,25 @@ class Generation:
             try:
                 output = await anext(self._stream)
             except StopAsyncIteration:
-                self._raise_if_abandoned()
+                self._raise_if_ended()
                 raise
             except OctavoError:
                 self._end_reason = "error"
                 raise
-            self._raise_if_abandoned()
+            self._raise_if_ended()
             index, news = self._absorb(output)
             if news is not None:
                 return index, news
 
     def abandon(self) -> None:
         """The client has gone: abort, and end the iteration with ClientGoneError."""
-        self._is_abandoned = True
-        self.close()
+        self._end(ClientGoneError("the client closed the connection"))
 
     def close(self) -> None:
         """Abort what still runs and count it. Twice is fine."""
         self._stream.close()
+        if self._timer is not None:
+            self._timer.cancel()
         now_s = time.monotonic()
         for times in (times for prompt in self.prompts for times in prompt.times):
             if not times.is_reported:
@@ -125,9 +133,14 @@ class Generation:
                 reason = self._end_reason
                 self._metrics.sequence_finished(reason, now_s - times.arrival_s)
 
-    def _raise_if_abandoned(self) -> None:
-        if self._is_abandoned:
-            raise ClientGoneError("the client closed the connection")
+    def _end(self, error: OctavoError) -> None:
+        """Abort, and end the iteration with an error; the first one counts."""
+        self._ended_by = self._ended_by or error
+        self.close()
+
+    def _raise_if_ended(self) -> None:
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def _absorb(self, output: EngineOutput) -> tuple[int, RequestOutput | None]:
         index, choice = self._places[output.request_id]

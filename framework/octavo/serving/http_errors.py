@@ -22,6 +22,7 @@ _logger = logging.getLogger("octavo.serving")
 _CONTEXT_WORDS = "maximum context length is"
 _SERVER_ERROR = 500
 _UNAVAILABLE = 503
+_TIMEOUT = 504
 _NOT_FOUND = 404
 _RETRY_AFTER_S = 1
 
@@ -96,6 +97,8 @@ def _code_of(error: OctavoError) -> str | None:
         return "invalid_api_key"
     if isinstance(error, BodyTooLargeError):
         return "request_too_large"
+    if error.http_status == _TIMEOUT:
+        return "request_timeout"
     if isinstance(error, RequestError):
         return "context_length_exceeded" if _CONTEXT_WORDS in error.headline else None
     return "engine_unavailable" if error.http_status == _UNAVAILABLE else None
@@ -111,7 +114,7 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
     """Answer a request with an error in OpenAI's shape: Litestar's handler of last resort."""
     del request
     told = api_error_of(error)
-    if told.status >= _SERVER_ERROR and told.status != _UNAVAILABLE:
+    if told.status >= _SERVER_ERROR and told.status not in {_UNAVAILABLE, _TIMEOUT}:
         _logger.error("a request failed: %s", error, exc_info=error)
     return Response(
         told.body(),

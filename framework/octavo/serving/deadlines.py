@@ -1,0 +1,68 @@
+"""How long a request may take, waiting included.
+
+Until an answer begins, the end of its time cancels the request's task. Once a stream has begun it
+is `Generation` that ends it, with an error as its last event.
+
+Knows clocks and tasks. Does not know HTTP's messages or what a request does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from octavo.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+#: the running request's, where there is a limit
+deadline_var: ContextVar[Deadline | None] = ContextVar("octavo_deadline", default=None)
+
+
+class DeadlineError(RequestError):
+    """A request took longer than this server allows."""
+
+    http_status = 504
+
+
+class Deadline:
+    """The end of one request's time: `at_s` on the event loop's clock."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.at_s = asyncio.get_running_loop().time() + timeout_s
+        self.timeout = asyncio.timeout_at(self.at_s)
+        self._timeout_s = timeout_s
+
+    def error(self) -> DeadlineError:
+        """Return what the client is told."""
+        return DeadlineError(
+            f"the request took longer than {self._timeout_s:g} s, which is this server's limit",
+            "ask for fewer tokens, or raise request-timeout-s of the server",
+        )
+
+    def leave_to_writer(self) -> None:
+        """Cancel nothing any more: an answer has begun, and who writes it knows the time."""
+        if not self.timeout.expired():
+            self.timeout.reschedule(None)
+
+
+@asynccontextmanager
+async def within_deadline(timeout_s: float | None) -> AsyncIterator[Deadline | None]:
+    """Run a request within its time. Raises DeadlineError at its end, unless an answer began."""
+    if timeout_s is None:
+        yield None
+        return
+    deadline = Deadline(timeout_s)
+    token = deadline_var.set(deadline)
+    try:
+        async with deadline.timeout:
+            yield deadline
+    except TimeoutError:
+        if deadline.timeout.expired():
+            raise deadline.error() from None
+        raise
+    finally:
+        deadline_var.reset(token)
