@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from checkpoints import write_safetensors
-from simple_ops import MemoryCheckpoint
+from octavo.testing.tensors.memory_checkpoint import MemoryCheckpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

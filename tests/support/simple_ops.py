@@ -1,4 +1,4 @@
-"""The plainest op set, attention and checkpoint there can be: a second implementation for tests.
+"""The plainest op set and attention there can be: a second implementation for tests.
 
 Float32 torch, one expression each, written from the interfaces' docstrings alone. A test that
 passes here and fails on the real ones has found a fault in those.
@@ -7,7 +7,6 @@ passes here and fails on the real ones has found a fault in those.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from octavo.errors import ModelLoadError
 from octavo.interfaces.attention import (
     Attention,
     AttentionBatch,
@@ -24,35 +22,12 @@ from octavo.interfaces.attention import (
     StateCache,
 )
 from octavo.interfaces.ops import Count, OpSet
-from octavo.interfaces.weights import Checkpoint, ModelDescription, WeightBlocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from octavo.interfaces.architecture import RotaryConfig
-
-
-class MemoryCheckpoint(Checkpoint):
-    """A checkpoint of float32 tensors in memory."""
-
-    def __init__(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        super().__init__(ModelDescription(Path("memory"), dict(config)))
-        self.tensors = dict(tensors)
-        self.reads: list[str] = []
-
-    def names(self) -> list[str]:
-        return list(self.tensors)
-
-    def blocks(self, name: str) -> WeightBlocks:
-        if name not in self.tensors:
-            raise ModelLoadError(f"no tensor {name}")
-        self.reads.append(name)
-        array = self.tensors[name].detach().to(torch.float32).contiguous().numpy()
-        data = array.reshape(-1, array.shape[-1]).view(np.uint8)
-        return WeightBlocks(name, "F32", array.shape, data, "memory")
-
-    def close(self) -> None:
-        self.tensors = {}
+    from octavo.interfaces.weights import WeightBlocks
 
 
 def as_tensor(blocks: WeightBlocks) -> Tensor:

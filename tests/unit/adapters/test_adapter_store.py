@@ -10,7 +10,6 @@ import torch
 
 import tiny_gguf
 import tiny_models
-from hand_runner import HandRunner
 from octavo.engine.plan import RowAdvance
 from octavo.errors import AdapterError
 from octavo.execution.adapter_memory import AdapterLimits
@@ -18,13 +17,15 @@ from octavo.execution.adapters import AdapterStore
 from octavo.execution.loader import load_parameters
 from octavo.execution.recording import recording
 from octavo.interfaces.adapter import AdapterSpec, AdapterUse
+from octavo.testing.tensors.hand_runner import HandRunner
+from octavo.testing.tensors.memory_checkpoint import MemoryCheckpoint
 from octavo_plugins.adapters.lora import LoraFormat
 from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
 from octavo_plugins.weights.gguf_format import GgufFormat
 from peft_folders import CONFIG, WEIGHTS, Lora, merged, write_adapter
-from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+from simple_ops import SimpleAttention, SimpleOps
 
 VARIANT = "Llama-smollm2"  # 9 heads, 3 of keys and values, tied embeddings
 PROMPT = list(range(3, 23))

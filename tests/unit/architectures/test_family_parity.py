@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny_models
 from families import load_model
-from hand_runner import HandRunner
+from octavo.testing.tensors.hand_runner import HandRunner
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
 from octavo_plugins.weights.safetensors_format import SafetensorsFormat

@@ -11,9 +11,9 @@ import torch
 
 import tiny_gguf
 import tiny_models
-from hand_runner import HandRunner
 from octavo.errors import ModelLoadError
 from octavo.execution.loader import load_parameters
+from octavo.testing.tensors.hand_runner import HandRunner
 from octavo_plugins.architectures.gemma import Gemma
 from octavo_plugins.attention.cpu_attention import CpuAttention
 from octavo_plugins.attention.torch_attention import TorchAttention

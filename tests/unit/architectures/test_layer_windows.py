@@ -7,13 +7,13 @@ import torch
 
 import tiny_models
 from families import load_model
-from hand_runner import HandRunner
 from octavo.execution.loader import load_parameters
+from octavo.testing.tensors.hand_runner import HandRunner
+from octavo.testing.tensors.memory_checkpoint import MemoryCheckpoint
 from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
 from octavo_plugins.weights.safetensors_format import SafetensorsFormat
-from simple_ops import MemoryCheckpoint
 
 PROMPT = [(11 * i) % 93 + 3 for i in range(40)]
 #: which of the three layers of a variant see no further than 8 positions

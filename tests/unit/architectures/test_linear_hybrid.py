@@ -9,10 +9,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from families import load_model
-from hand_runner import HandRunner
 from hybrid_twin import FULL, LINEAR, SLIDING, Hybrid
 from octavo.errors import ModelLoadError
 from octavo.execution.cache_layout import CacheLayout
+from octavo.testing.tensors.hand_runner import HandRunner
 from octavo_plugins.architectures.linear_hybrid import LinearHybrid, decays
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps

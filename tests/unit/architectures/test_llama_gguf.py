@@ -9,9 +9,9 @@ import torch
 
 import tiny_gguf
 import tiny_models
-from hand_runner import HandRunner
 from octavo.execution.buffers import StepCapacity
 from octavo.execution.loader import load_parameters
+from octavo.testing.tensors.hand_runner import HandRunner
 from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps

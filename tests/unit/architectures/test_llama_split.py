@@ -7,12 +7,13 @@ import torch
 
 import tiny_models
 from families import load_model
-from hand_runner import HandRunner
 from octavo.errors import ConfigError
+from octavo.testing.tensors.hand_runner import HandRunner
+from octavo.testing.tensors.memory_checkpoint import MemoryCheckpoint
 from octavo_plugins.architectures.llama import Llama
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
-from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+from simple_ops import SimpleAttention, SimpleOps
 from thread_ranks import ThreadCollective, run_ranks
 
 PROMPT = [(7 * i + i * i // 3) % 93 + 3 for i in range(30)]

@@ -10,8 +10,9 @@ import torch
 import tiny_models
 from octavo.errors import CapacityError, ModelLoadError
 from octavo.execution.loader import load_parameters
+from octavo.testing.tensors.memory_checkpoint import MemoryCheckpoint
 from octavo_plugins.architectures.llama import Llama
-from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+from simple_ops import SimpleAttention, SimpleOps
 
 VARIANT = tiny_models.variant_named("Llama-2")
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"

@@ -11,7 +11,6 @@ import torch
 
 import tiny_models
 from families import load_model
-from hand_runner import HandRunner
 from octavo.execution.recording import (
     Record,
     RecordedCall,
@@ -21,9 +20,11 @@ from octavo.execution.recording import (
 )
 from octavo.interfaces.attention import Attention
 from octavo.interfaces.ops import OpSet
+from octavo.testing.tensors.hand_runner import HandRunner
+from octavo.testing.tensors.memory_checkpoint import MemoryCheckpoint
 from octavo_plugins.attention.torch_attention import TorchAttention
 from octavo_plugins.ops.torch_ops import TorchOps
-from simple_ops import MemoryCheckpoint, SimpleAttention, SimpleOps
+from simple_ops import SimpleAttention, SimpleOps
 
 if TYPE_CHECKING:
     from octavo.interfaces.architecture import Architecture

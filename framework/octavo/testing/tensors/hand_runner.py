@@ -1,4 +1,7 @@
-"""Runs an architecture by hand: sequences, blocks and buffers without engine or executor."""
+"""Runs an architecture by hand: sequences, blocks and buffers without engine or executor.
+
+Knows buffers and tables. Does not know requests, nor which family it runs.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ class HandRunner:
         self.fill(chunks)
         (execute or self.direct)()
         lengths = [len(tokens) for _, tokens in chunks]
-        return list(self.step_buffers.logits[: sum(lengths)].clone().split(lengths))
+        return list(torch.split(self.step_buffers.logits[: sum(lengths)].clone(), lengths))
 
     def run_recorded(self, steps: Sequence[Sequence[Chunk]]) -> list[list[torch.Tensor]]:
         """Run steps, the first recorded and the others replayed; as `run`, for each."""
