@@ -1,11 +1,15 @@
 """What stands before a server's routes: keys, other sites' pages, the time of a request."""
 
 import json
+import shutil
+import ssl
+import subprocess
 
+import httpx
 import pytest
 
 from octavo.config.schema import ServerConfig
-from server_process import scripted_server_process
+from server_process import run_to_exit, scripted_server_process
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "go on", "ignore_eos": True, "max_tokens": 100_000}
@@ -98,3 +102,60 @@ def test_a_list_of_sites_may_be_written_as_vllm_has_it():
 
     sites = ["https://a.example", "https://b.example"]
     assert ServerConfig(allowed_origins=json.dumps(sites)).allowed_origins == tuple(sites)
+
+
+# ---------------------------------------------------------------------- HTTPS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate, and is not here")
+    folder = tmp_path_factory.mktemp("tls")
+    chain, key = folder / "chain.pem", folder / "key.pem"
+    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    command = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+    files = ("-keyout", str(key), "-out", str(chain))
+    subprocess.run([*command, "-nodes", "-days", "2", *subject, *files], check=True)
+    return {"ssl_certfile": str(chain), "ssl_keyfile": str(key)}
+
+
+def test_a_server_with_a_certificate_speaks_https_and_no_http(certificate):
+    trust = ssl.create_default_context(cafile=certificate["ssl_certfile"])
+    with scripted_server_process(verify=trust, **certificate) as server:
+        assert server.url.startswith("https://")
+        assert server.post(COMPLETIONS, prompt="hi").json()["choices"][0]["text"] == "hi"
+        assert server.events(COMPLETIONS, prompt="hi")
+        plain = server.url.replace("https://", "http://")
+        with pytest.raises(httpx.TransportError):
+            httpx.get(plain + "/health")
+        with pytest.raises(httpx.ConnectError, match="certificate"):
+            httpx.get(server.url + "/health")
+        assert server.http.get("/health").status_code == 200
+        assert server.stop() == 0
+
+
+def test_a_client_must_show_a_certificate_where_authorities_are_named(certificate):
+    chain, key = certificate["ssl_certfile"], certificate["ssl_keyfile"]
+    trust = ssl.create_default_context(cafile=chain)
+    trust.load_cert_chain(chain, key)
+    with scripted_server_process(verify=trust, ssl_ca_certs=chain, **certificate) as server:
+        assert server.http.get("/health").status_code == 200
+        stranger = ssl.create_default_context(cafile=chain)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(server.url + "/health", verify=stranger)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--ssl-keyfile", "key.pem"), "ssl-keyfile is given without a certificate"),
+        (("--ssl-certfile", "nowhere.pem"), "the certificate 'nowhere.pem' cannot be used"),
+        (("--ssl-certfile", __file__), "not valid PEM"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_told_at_once(flags, said):
+    code, error, seconds = run_to_exit("smollm2", "--port", "0", *flags)
+    assert code == 2
+    assert said in error
+    assert seconds < 10

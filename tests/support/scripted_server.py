@@ -26,6 +26,7 @@ from octavo.serving.plans import ModelPlan, ServerPlan, Texts
 from octavo.serving.process import start_engine_process
 from octavo.serving.server import serve
 from octavo.serving.startup import bind
+from octavo.serving.tls import tls_of
 from octavo_plugins.dialects.openai.dialect import OpenAIDialect
 from octavo_plugins.dialects.ops.dialect import OpsDialect
 
@@ -65,6 +66,7 @@ def plan_of(options):
             for i, names in enumerate(every)
         ),
         listener=listener,
+        tls=tls_of(settings),
         load_dialects=lambda: [OpenAIDialect(), OpsDialect()],
     )
 

@@ -12,29 +12,41 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import httpx
 import psutil
 
 import scripted_server
 
+if TYPE_CHECKING:
+    import ssl
+
 SCRIPTED = (sys.executable, str(Path(scripted_server.__file__)))
 OCTAVO = (sys.executable, "-m", "octavo", "serve")
 
 
 class ServerProcess:
-    """Starts a server and waits until it is healthy; stops it when the block is left."""
+    """Starts a server and waits until it is healthy; stops it when the block is left.
 
-    def __init__(self, *command: str, start_timeout_s: float = 150.0) -> None:
+    `verify` is whom its client trusts, and shows, where the server speaks HTTPS.
+    """
+
+    def __init__(
+        self,
+        *command: str,
+        start_timeout_s: float = 150.0,
+        verify: ssl.SSLContext | bool = True,
+    ) -> None:
         self.started_s = time.monotonic()
         self.log_path = Path(tempfile.mkstemp(prefix="octavo-test-", suffix=".log")[1])
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         self.url = ""
+        self._verify = verify
         self._wait_until_healthy(start_timeout_s)
         self.ready_after_s = time.monotonic() - self.started_s
-        self.http = httpx.Client(base_url=self.url, timeout=60)
+        self.http = httpx.Client(base_url=self.url, timeout=60, verify=verify)
 
     def __enter__(self) -> Self:
         return self
@@ -130,22 +142,27 @@ class ServerProcess:
         except psutil.NoSuchProcess:
             return []
 
+    def _is_healthy(self) -> bool:
+        return httpx.get(f"{self.url}/health", verify=self._verify).status_code == 200
+
     def _wait_until_healthy(self, timeout_s: float) -> None:
         while time.monotonic() - self.started_s < timeout_s:
             if self.process.poll() is not None:
                 raise AssertionError(f"exit code {self.process.returncode}\n{self.log}")
-            if not self.url and (found := re.search(r"at http://\S+:(\d+)", self.log)):
-                self.url = f"http://127.0.0.1:{found.group(1)}"
-            if self.url and httpx.get(f"{self.url}/health").status_code == 200:
+            if not self.url and (found := re.search(r"at (https?)://\S+:(\d+)", self.log)):
+                self.url = f"{found.group(1)}://127.0.0.1:{found.group(2)}"
+            if self.url and self._is_healthy():
                 return
             time.sleep(0.02)
         self.process.kill()
         raise AssertionError(f"not healthy after {timeout_s} s\n{self.log}")
 
 
-def scripted_server_process(**options: object) -> ServerProcess:
+def scripted_server_process(
+    *, verify: ssl.SSLContext | bool = True, **options: object
+) -> ServerProcess:
     """Start a server whose engine is scripted; `options` as in `scripted_server`."""
-    return ServerProcess(*SCRIPTED, json.dumps(options))
+    return ServerProcess(*SCRIPTED, json.dumps(options), verify=verify)
 
 
 def octavo_serve(*flags: str) -> ServerProcess:

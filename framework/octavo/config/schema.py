@@ -185,6 +185,15 @@ class ServerConfig(Section):
         description="key that clients must send as a bearer token; may be given several times",
         json_schema_extra={"secret": True},
     )
+    ssl_certfile: str | None = Field(
+        None, description="certificate chain (PEM); with it the server speaks HTTPS and no HTTP"
+    )
+    ssl_keyfile: str | None = Field(
+        None, description="private key (PEM) of the certificate, if it is not in the same file"
+    )
+    ssl_ca_certs: str | None = Field(
+        None, description="authorities (PEM) of which a client must show a certificate"
+    )
     open_metrics: bool = Field(
         default=False, description="let /metrics be read without a key where others need one"
     )

@@ -13,6 +13,7 @@ from octavo.serving.process import ENGINE_COMMAND
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from octavo.config.schema import ServerConfig
@@ -82,6 +83,7 @@ class ServerPlan(AppPlan):
     """A server that has begun to start: it owns its port as well."""
 
     listener: socket.socket
+    tls: ssl.SSLContext | None = None
 
     @property
     def url(self) -> str:
@@ -89,4 +91,5 @@ class ServerPlan(AppPlan):
         host, port = self.listener.getsockname()[:2]
         if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
             host = "localhost"
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

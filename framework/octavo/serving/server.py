@@ -122,7 +122,10 @@ class _Lifecycle:
 
     async def _serve(self, application: Application, app: Shell) -> None:
         models = application.models
-        http = HttpServer(_http_config(app))
+        config = _http_config(app)
+        config.load()
+        config.ssl = self._plan.tls
+        http = HttpServer(config)
         serving = asyncio.create_task(http.serve(sockets=[self._plan.listener]))
         stopping = asyncio.create_task(self._stop_asked.wait())
         _logger.info(

@@ -26,6 +26,7 @@ from octavo.plugin.request_params import declared_params, unread_fields
 from octavo.serving.adapters import check_module
 from octavo.serving.plans import AppPlan, ModelPlan, ServerPlan, Texts
 from octavo.serving.process import start_engine_process
+from octavo.serving.tls import tls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,6 +47,7 @@ def begin(configs: Sequence[ResolvedConfig]) -> ServerPlan:
     """
     _check(configs)
     settings = configs[0].server
+    tls = tls_of(settings)
     listener = bind(settings.host, settings.port)
     try:
         models = _started(configs)
@@ -53,7 +55,11 @@ def begin(configs: Sequence[ResolvedConfig]) -> ServerPlan:
         listener.close()
         raise
     return ServerPlan(
-        settings=settings, models=models, listener=listener, load_dialects=_dialects(configs[0])
+        settings=settings,
+        models=models,
+        listener=listener,
+        tls=tls,
+        load_dialects=_dialects(configs[0]),
     )
 
 
