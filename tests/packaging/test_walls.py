@@ -47,6 +47,7 @@ NAMED = {
     "msgspec": {
         "octavo.serving": "messages between the server and the engine process",
         "octavo.bench": "it measures those messages",
+        "octavo.batch": "bodies pass through byte for byte",
         "octavo.engine.messages": "one output for each token: structs are made faster",
         "octavo.engine.plan": "one share of a step for each token: as above",
     },

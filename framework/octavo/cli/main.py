@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "serve": "serve models over HTTP, with OpenAI's API",
         "chat": "talk to a model in the terminal",
         "complete": "continue a prompt and print what comes",
+        "run-batch": "answer a file of requests, with OpenAI's batch format",
         "bench": "measure latency and throughput against this machine's limits",
         "simulate": "play a workload in virtual time, without a model",
         "plugins": "list components, show one, or say why one is not there",

@@ -1,0 +1,1 @@
+"""Files of requests, answered one after another: OpenAI's batch files."""
