@@ -11,11 +11,11 @@ from octavo_plugins.dialects.openai.bodies import (
     WITHOUT_EFFECT,
     ChatBody,
     CompletionBody,
-    decode_body,
 )
 from octavo_plugins.dialects.openai.completions import split_prompts
-from octavo_plugins.dialects.openai.json_escapes import without_lone_surrogates
 from octavo_plugins.dialects.openai.params import chat_params, completion_params
+from octavo_plugins.dialects.shared.bodies import decode_body
+from octavo_plugins.dialects.shared.json_escapes import without_lone_surrogates
 
 
 def completion(raw, *, is_strict=False):

@@ -9,8 +9,9 @@ import pytest
 from octavo.errors import RequestError
 from octavo.sampling_params import SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
-from octavo_plugins.dialects.openai.bodies import ChatBody, CompletionBody, decode_body
+from octavo_plugins.dialects.openai.bodies import ChatBody, CompletionBody
 from octavo_plugins.dialects.openai.params import chat_params, completion_params
+from octavo_plugins.dialects.shared.bodies import decode_body
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
 

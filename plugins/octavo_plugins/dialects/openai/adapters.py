@@ -15,8 +15,8 @@ from litestar import Response
 
 from octavo.errors import RequestNotFoundError
 from octavo.lora import LoraModule
-from octavo_plugins.dialects.openai.bodies import decode_plain
-from octavo_plugins.dialects.openai.params import renamed
+from octavo_plugins.dialects.shared.bodies import decode_plain
+from octavo_plugins.dialects.shared.calls import renamed
 
 if TYPE_CHECKING:
     from litestar import Request

@@ -1,6 +1,6 @@
-"""The shapes of answers, chunk by chunk and whole, and how they are written.
+"""The shapes of answers, chunk by chunk and whole.
 
-Knows names and JSON. Does not know how answers come about.
+Knows names. Does not know how answers come about.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
-
-encode = msgspec.json.Encoder().encode
 
 
 class PromptTokensDetails(msgspec.Struct):

@@ -13,24 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from octavo.errors import RequestError
 from octavo.frontend.preprocess import Call
 from octavo.sampling_params import RequestOutputKind
-from octavo.serving.generation import in_thread_if_long, refuse_hopeless, start_generation
+from octavo.serving.generation import in_thread_if_long, start_generation
 from octavo.serving.streaming import EventStream, event
-from octavo.text.chat_template import OversizedChatError, words_of
 from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.bodies import ChatBody
-from octavo_plugins.dialects.openai.calls import Identities, UsageCounter
-from octavo_plugins.dialects.openai.exchange import read_body, reply
+from octavo_plugins.dialects.openai.calls import StreamEnds, UsageCounter
 from octavo_plugins.dialects.openai.logprobs import LogprobsWriter
-from octavo_plugins.dialects.openai.params import (
-    call_metadata,
-    chat_names,
-    chat_params,
-    renamed,
-    with_salt,
-)
+from octavo_plugins.dialects.openai.params import call_metadata, chat_names, chat_params
+from octavo_plugins.dialects.shared.calls import renamed, with_salt
+from octavo_plugins.dialects.shared.conversations import Conversation, check_messages, render
+from octavo_plugins.dialects.shared.exchange import read_body, reply
+from octavo_plugins.dialects.shared.identity import Identities
+from octavo_plugins.dialects.shared.replies import encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -41,7 +37,7 @@ if TYPE_CHECKING:
     from octavo.serving.context import ServingContext, Target
     from octavo.serving.generation import Generation
     from octavo.serving.models import ServedModel
-    from octavo_plugins.dialects.openai.calls import Identity
+    from octavo_plugins.dialects.shared.identity import Identity
 
 ROLE = "assistant"
 
@@ -51,7 +47,7 @@ class ChatApi:
 
     def __init__(self, context: ServingContext) -> None:
         self._context = context
-        self._identities = Identities("chatcmpl")
+        self._identities = Identities("chatcmpl-")
 
     async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
         """Answer one request."""
@@ -60,7 +56,7 @@ class ChatApi:
         names = chat_names(body)
         with renamed(names):
             target = await self._context.target(body.model, body.blend)
-            model, identity = target.model, self._identities.next(body, target.name)
+            model, identity = target.model, self._identities.next(target.name, body.request_id)
             generation = await self._start(body, target, identity, decoded.num_bytes)
         answer = ChatAnswerWriter(body, model, identity, generation)
         return await reply(request, decoded, answer, generation, names)
@@ -70,16 +66,9 @@ class ChatApi:
     ) -> Generation:
         model = target.model
         params = chat_params(body, model.preprocessor.default_sampling_params())
-        if not body.messages:
-            raise RequestError("messages is empty: there is nothing to answer", param="messages")
-        if len(body.messages) > model.max_model_len:  # each takes at least a token, if not more
-            raise RequestError(
-                f"This model's maximum context length is {model.max_model_len} tokens. "
-                f"However, your messages are {len(body.messages)}.",
-                "send fewer messages",
-                param="messages",
-            )
-        text = await in_thread_if_long(num_bytes, lambda: _render(body, model))
+        check_messages(body.messages, model)
+        conversation = _conversation(body)
+        text = await in_thread_if_long(num_bytes, lambda: render(conversation, model))
         call = Call(
             request_id=identity.call_id,
             prompt=with_salt(text, body),
@@ -94,25 +83,17 @@ class ChatApi:
         return await start_generation(model, [call], kind)
 
 
-def _render(body: ChatBody, model: ServedModel) -> str:
-    is_continued = bool(body.continue_final_message)
-    try:
-        return model.chat.render(
-            body.messages,
-            add_generation_prompt=not is_continued
-            if body.add_generation_prompt is None
-            else body.add_generation_prompt,
-            continue_final_message=is_continued,
-            documents=body.documents,
-            template_kwargs=body.chat_template_kwargs,
-        )
-    except OversizedChatError:
-        # where the messages alone could never fit, that is what clients must hear
-        refuse_hopeless(words_of(body.messages), model.tokenizer, model.max_model_len)
-        raise
+def _conversation(body: ChatBody) -> Conversation:
+    return Conversation(
+        messages=body.messages,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=bool(body.continue_final_message),
+        documents=body.documents,
+        template_kwargs=body.chat_template_kwargs,
+    )
 
 
-class ChatAnswerWriter:
+class ChatAnswerWriter(StreamEnds):
     """Writes the answer to one chat, whole or in chunks."""
 
     def __init__(
@@ -211,7 +192,7 @@ class ChatAnswerWriter:
             chunk.usage = self._counter.usage() if self._body.has_running_usage else usage
         if is_first and self._body.return_token_ids:
             chunk.prompt_token_ids = self._generation.calls[0].prompt_token_ids
-        return event(answers.encode(chunk))
+        return event(encode(chunk))
 
     def _logprobs_of(self, one: CompletionOutput) -> answers.ChatLogprobs | None:
         if one.logprobs is None:

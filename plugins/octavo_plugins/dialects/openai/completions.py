@@ -17,16 +17,13 @@ from octavo.serving.generation import start_generation
 from octavo.serving.streaming import EventStream, event
 from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.bodies import CompletionBody
-from octavo_plugins.dialects.openai.calls import Identities, UsageCounter
+from octavo_plugins.dialects.openai.calls import StreamEnds, UsageCounter
 from octavo_plugins.dialects.openai.completion_choices import ChoiceWriter
-from octavo_plugins.dialects.openai.exchange import read_body, reply
-from octavo_plugins.dialects.openai.params import (
-    call_metadata,
-    common_names,
-    completion_params,
-    renamed,
-    with_salt,
-)
+from octavo_plugins.dialects.openai.params import call_metadata, common_names, completion_params
+from octavo_plugins.dialects.shared.calls import renamed, with_salt
+from octavo_plugins.dialects.shared.exchange import read_body, reply
+from octavo_plugins.dialects.shared.identity import Identities
+from octavo_plugins.dialects.shared.replies import encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
     from octavo.serving.context import ServingContext, Target
     from octavo.serving.generation import Generation
     from octavo.serving.models import ServedModel
-    from octavo_plugins.dialects.openai.calls import Identity
+    from octavo_plugins.dialects.shared.identity import Identity
 
 MAX_PROMPTS = 1024
 
@@ -47,7 +44,7 @@ class CompletionApi:
 
     def __init__(self, context: ServingContext) -> None:
         self._context = context
-        self._identities = Identities("cmpl")
+        self._identities = Identities("cmpl-")
 
     async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
         """Answer one request."""
@@ -56,7 +53,7 @@ class CompletionApi:
         names = common_names(body)
         with renamed(names):
             target = await self._context.target(body.model, body.blend)
-            model, identity = target.model, self._identities.next(body, target.name)
+            model, identity = target.model, self._identities.next(target.name, body.request_id)
             generation = await _start(body, target, identity)
         answer = CompletionAnswerWriter(body, model, identity, generation)
         return await reply(request, decoded, answer, generation, names)
@@ -105,7 +102,7 @@ def split_prompts(prompt: str | list[Any]) -> Sequence[Any]:
     return prompt
 
 
-class CompletionAnswerWriter:
+class CompletionAnswerWriter(StreamEnds):
     """Writes the answer to one request, whole or in chunks."""
 
     def __init__(
@@ -146,7 +143,7 @@ class CompletionAnswerWriter:
         if self._body.has_usage:
             last = self._answer([])
             last.usage = self._counter.usage()
-            yield event(answers.encode(last))
+            yield event(encode(last))
 
     def _choices(self, index: int, output: RequestOutput) -> list[answers.CompletionChoice]:
         """Return what is new.
@@ -172,7 +169,7 @@ class CompletionAnswerWriter:
             chunk.usage = self._counter.usage()
         elif self._body.has_usage:
             chunk.usage = None
-        return event(answers.encode(chunk))
+        return event(encode(chunk))
 
     def _answer(self, choices: list[answers.CompletionChoice]) -> answers.CompletionAnswer:
         identity = self._identity

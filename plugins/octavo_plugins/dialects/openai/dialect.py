@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from litestar import Request, Response, get, post
-from litestar.response.base import ASGIResponse
+from litestar import Response, get
 
 from octavo.interfaces.dialect import Dialect
 from octavo_plugins.dialects.openai.adapters import AdapterApi
 from octavo_plugins.dialects.openai.chat import ChatApi
 from octavo_plugins.dialects.openai.completions import CompletionApi
-from octavo_plugins.dialects.openai.replies import json_reply
+from octavo_plugins.dialects.shared.replies import json_reply
+from octavo_plugins.dialects.shared.routes import answering
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,6 @@ class OpenAIDialect(Dialect):
 
     def routes(self, context: ServingContext) -> Sequence[ControllerRouterHandler]:
         """Return the handlers."""
-        chat, completion = ChatApi(context), CompletionApi(context)
         adapters = AdapterApi(context)
 
         @get("/v1/models")
@@ -48,31 +47,14 @@ class OpenAIDialect(Dialect):
             card = _card(found, wanted) if adapter is None else _adapter_card(found, adapter)
             return json_reply(card)
 
-        @post("/v1/chat/completions")
-        async def chat_completions(request: Request[Any, Any, Any]) -> ASGIResponse:
-            return _asgi(await chat.handle(request), request)
-
-        @post("/v1/completions")
-        async def completions(request: Request[Any, Any, Any]) -> ASGIResponse:
-            return _asgi(await completion.handle(request), request)
-
-        @post("/v1/load_lora_adapter")
-        async def load_adapter(request: Request[Any, Any, Any]) -> Response[str]:
-            return await adapters.load(request)
-
-        @post("/v1/unload_lora_adapter")
-        async def unload_adapter(request: Request[Any, Any, Any]) -> Response[str]:
-            return await adapters.unload(request)
-
-        return [models, model, chat_completions, completions, load_adapter, unload_adapter]
-
-
-def _asgi(reply: Any, request: Request[Any, Any, Any]) -> ASGIResponse:
-    """Return a reply, whole or streamed, as the one type that a handler may announce."""
-    if isinstance(reply, ASGIResponse):
-        return reply
-    response: ASGIResponse = reply.to_asgi_response(None, request)
-    return response
+        return [
+            models,
+            model,
+            answering("/v1/chat/completions", ChatApi(context).handle),
+            answering("/v1/completions", CompletionApi(context).handle),
+            answering("/v1/load_lora_adapter", adapters.load),
+            answering("/v1/unload_lora_adapter", adapters.unload),
+        ]
 
 
 def _card(model: ServedModel, name: str) -> dict[str, Any]:

@@ -1,22 +1,17 @@
-"""From a request's body to `SamplingParams` and engine calls.
-
-Explicit values always win, also 0; what is not given is the model's own default, and else vLLM's.
+"""From a chat's or a completion's body to `SamplingParams`.
 
 Knows the fields' meaning. Does not know JSON, prompts' text or answers.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
 from octavo_plugins.dialects.openai.forms import form_names, form_of
+from octavo_plugins.dialects.shared.calls import renamed, sampling_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from octavo.sampling_params import SamplingParams
     from octavo_plugins.dialects.openai.bodies import ChatBody, CompletionBody, GenerationBody
 
@@ -74,24 +69,6 @@ def call_metadata(body: GenerationBody) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def with_salt(prompt: str | list[int], body: GenerationBody) -> str | list[int] | dict[str, Any]:
-    """Return a prompt as the front end takes it: with its cache salt, if one was given."""
-    if body.cache_salt is None:
-        return prompt
-    key = "prompt" if isinstance(prompt, str) else "prompt_token_ids"
-    return {key: prompt, "cache_salt": body.cache_salt}
-
-
-@contextmanager
-def renamed(names: Mapping[str, str]) -> Iterator[None]:
-    """Let errors name the fields as this API calls them."""
-    try:
-        yield
-    except RequestError as error:
-        error.param = names.get(error.param or "", error.param)
-        raise
-
-
 def chat_names(body: ChatBody) -> dict[str, str]:
     """Return how the front end's names of parameters are called in a chat."""
     return {
@@ -121,15 +98,14 @@ def _params(
     prompt_logprobs: int | None,
 ) -> SamplingParams:
     _check(body)
-    given = {name: getattr(body, name) for name in _SAME_NAMES if getattr(body, name) is not None}
-    return replace(
+    return sampling_of(
+        body,
         defaults,
-        **given,
+        _SAME_NAMES,
         max_tokens=max_tokens,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         structured_outputs=form_of(body),
-        extra_args=body.vllm_xargs,
     )
 
 

@@ -5,16 +5,18 @@ Knows requests, events and replies. Does not know the shapes of any endpoint.
 
 from __future__ import annotations
 
-from contextlib import closing
+import logging
+from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from octavo.errors import OctavoError
 from octavo.serving.generation import in_thread_if_long
+from octavo.serving.http_errors import api_error_of
 from octavo.serving.streaming import EventStream, until_disconnect
-from octavo_plugins.dialects.openai.bodies import GenerationBody, decode_body
-from octavo_plugins.dialects.openai.calls import guarded
-from octavo_plugins.dialects.openai.params import renamed
-from octavo_plugins.dialects.openai.replies import json_reply
+from octavo_plugins.dialects.shared.bodies import CommonBody, decode_body
+from octavo_plugins.dialects.shared.calls import renamed
+from octavo_plugins.dialects.shared.replies import json_reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
 
     from octavo.serving.context import ServingContext
     from octavo.serving.generation import Generation
-    from octavo_plugins.dialects.openai.bodies import Decoded
+    from octavo.serving.http_errors import ApiError
+    from octavo_plugins.dialects.shared.bodies import Decoded
 
-T = TypeVar("T", bound=GenerationBody)
+T = TypeVar("T", bound=CommonBody)
+
+_logger = logging.getLogger("octavo.serving")
 
 
 class AnswerWriter(Protocol):
@@ -35,7 +40,13 @@ class AnswerWriter(Protocol):
         """Return the answer when all has ended."""
 
     def events(self) -> AsyncGenerator[bytes, None]:
-        """Yield the events of the answer, without [DONE]."""
+        """Yield the events of the answer."""
+
+    def failure(self, told: ApiError) -> bytes:
+        """Return the event that tells of an error after the answer has begun."""
+
+    def last(self) -> bytes:
+        """Return what every stream ends with, also one that failed."""
 
 
 async def read_body(
@@ -64,7 +75,30 @@ async def reply(
     `names` are those of `renamed`: a request may be found wrong only while it runs.
     """
     if decoded.body.stream:
-        return EventStream(guarded(answer.events(), generation, names), decoded.headers)
+        return EventStream(guarded(answer, generation, names), decoded.headers)
     with closing(generation), renamed(names):
         async with until_disconnect(request.receive, generation.abandon):
             return json_reply(await answer.whole(), decoded.headers)
+
+
+async def guarded(
+    answer: AnswerWriter, generation: Generation, names: Mapping[str, str]
+) -> AsyncGenerator[bytes, None]:
+    """Yield an answer's events and what ends them. A failure becomes one event (B17).
+
+    `names` are those of `renamed`. Whatever way the stream ends, the generation is closed at once.
+    """
+    try:
+        with renamed(names):
+            async with aclosing(answer.events()) as events:
+                async for chunk in events:
+                    yield chunk
+    except OctavoError as error:
+        _logger.warning("a stream ended with an error: %s", error.headline)
+        yield answer.failure(api_error_of(error))
+    except Exception as error:
+        _logger.exception("a stream failed")
+        yield answer.failure(api_error_of(error))
+    finally:
+        generation.close()
+    yield answer.last()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from litestar import Response
-
-from octavo_plugins.dialects.openai.answers import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+encode = msgspec.json.Encoder().encode
 
 
 def json_reply(answer: Any, headers: Mapping[str, str] | None = None) -> Response[bytes]:

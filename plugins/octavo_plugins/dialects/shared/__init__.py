@@ -1,0 +1,1 @@
+"""What all dialects do alike: bodies and their unknown fields, calls, streams that end well."""
