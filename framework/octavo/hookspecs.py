@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import Executor
     from octavo.interfaces.grammar import GrammarBackend
     from octavo.interfaces.ops import OpSet
+    from octavo.interfaces.parser import Parser
     from octavo.interfaces.platform import Platform
     from octavo.interfaces.proposer import Proposer
     from octavo.interfaces.sampler import SamplerStage
@@ -116,6 +117,13 @@ class OctavoSpecs:
 
     def octavo_tokenizers(self) -> Iterable[Component[TokenizerFormat]]:
         """Declare tokenizers: text to ids and back, and the chat template."""
+        return ()
+
+    def octavo_parsers(self) -> Iterable[Component[Parser]]:
+        """Declare parsers: how families of models write reasoning and calls of tools.
+
+        `offers` holds "tools", "reasoning" or both, and `alias:NAME` for other names.
+        """
         return ()
 
     def octavo_dialects(self) -> Iterable[Component[Dialect]]:

@@ -27,6 +27,7 @@ from octavo.config.load import (
     layer_of_keywords,
     merge,
 )
+from octavo.config.parsers import ROLES, named_parser
 from octavo.config.resolved import ResolvedComponent, ResolvedConfig
 from octavo.config.schema import SECTIONS, PluginsConfig
 from octavo.errors import ConfigError, UnknownOptionError, did_you_mean
@@ -277,10 +278,12 @@ def _resolved(entry: Entry, why: str, options: dict[str, Written]) -> ResolvedCo
 
 
 def _check_names_in_use(config: ResolvedConfig) -> None:
-    """Check the two settings that name a component of a set."""
+    """Check the settings that name a component of a set."""
     for kind, key, name in (
         ("weights", "load-format", config.model.load_format),
         ("tokenizer", "tokenizer-mode", config.model.tokenizer_mode),
     ):
         if name != "auto":
             config.component(kind, name, config.origins.get(f"model.{key}", key))
+    for role in ROLES:
+        named_parser(config, role)

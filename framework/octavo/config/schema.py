@@ -173,6 +173,13 @@ class ModelConfig(Section):
     generation_config: Literal["auto", "none"] = Field(
         "auto", description="'auto' takes sampling defaults from the model, 'none' does not"
     )
+    tool_parser: str = Field(
+        "auto",
+        description="parser component that reads calls of tools; 'auto' asks the chat template",
+    )
+    reasoning_parser: str = Field(
+        "auto", description="parser component that reads reasoning; 'auto' asks the chat template"
+    )
 
 
 class ServerConfig(Section):

@@ -92,9 +92,8 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
             "refused", "--grammar chooses what compiles grammars, requests choose whitespace", "{}"
         ),
         "enable-auto-tool-choice": Foreign(
-            "refused", "this version does not parse tool calls", is_switch=True
+            "accepted", "models call tools wherever a parser is found", is_switch=True
         ),
-        "tool-call-parser": Foreign("refused", "this version does not parse tool calls"),
-        "reasoning-parser": Foreign("refused", "this version does not parse reasoning"),
+        "tool-call-parser": _renamed("tool-parser"),
     }
 )

@@ -40,6 +40,11 @@ class ChatRenderer:
             self._sources = {"default": read_template(config.chat_template)}
             self._template("default")  # compiled now: its errors are those of the setting
 
+    @property
+    def template_text(self) -> str:
+        """Return the sources of all templates, "" where there is none."""
+        return "\n".join(self._sources.values())
+
     def with_template(self, setting: str) -> ChatRenderer:
         """Return a renderer of the same model with another template, given as in the config."""
         config = self._config.model_copy(update={"chat_template": setting})

@@ -26,7 +26,12 @@ class Choice:
     after the one that completed a stop string leave no trace.
     """
 
-    def __init__(self, request: EngineRequest, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        request: EngineRequest,
+        tokenizer: Tokenizer,
+        visible_ids: frozenset[int] = frozenset(),
+    ) -> None:
         params = request.params
         self.request = request
         self.tokenizer = tokenizer
@@ -38,7 +43,7 @@ class Choice:
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
         self.error: str | None = None
-        self._detokenizer = _detokenizer(request, tokenizer)
+        self._detokenizer = _detokenizer(request, tokenizer, visible_ids)
         self._stop_checker = _stop_checker(request)
 
     def absorb(self, output: EngineOutput) -> bool:
@@ -140,12 +145,17 @@ def logprobs_dict(entry: TokenLogprobs, tokenizer: Tokenizer) -> dict[int, Logpr
     return found
 
 
-def _detokenizer(request: EngineRequest, tokenizer: Tokenizer) -> Detokenizer | None:
+def _detokenizer(
+    request: EngineRequest, tokenizer: Tokenizer, visible_ids: frozenset[int]
+) -> Detokenizer | None:
     params = request.params
     if not params.detokenize:
         return None
     return detokenizer_of(
-        tokenizer, request.prompt_token_ids, skip_special_tokens=params.skip_special_tokens
+        tokenizer,
+        request.prompt_token_ids,
+        skip_special_tokens=params.skip_special_tokens,
+        visible_ids=visible_ids,
     )
 
 

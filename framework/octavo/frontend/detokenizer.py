@@ -42,10 +42,17 @@ class Detokenizer(ABC):
 
 
 def detokenizer_of(
-    tokenizer: Tokenizer, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool = True
+    tokenizer: Tokenizer,
+    prompt_token_ids: Sequence[int],
+    *,
+    skip_special_tokens: bool = True,
+    visible_ids: frozenset[int] = frozenset(),
 ) -> Detokenizer:
-    """Return a detokenizer for the output that follows a prompt (empty ids: a text begins)."""
-    skipped = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
+    """Return a detokenizer for the output that follows a prompt (empty ids: a text begins).
+
+    `visible_ids` are special tokens that are not skipped.
+    """
+    skipped = tokenizer.special_ids - visible_ids if skip_special_tokens else frozenset[int]()
     if tokenizer.has_exact_bytes:
         return BytesDetokenizer(tokenizer, prompt_token_ids, skipped)
     return WindowDetokenizer(tokenizer, prompt_token_ids, skipped)

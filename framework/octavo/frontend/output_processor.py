@@ -36,7 +36,8 @@ class OutputProcessor:
         self.metrics = RequestMetrics(arrival_time=call.arrival_s)
         self.num_cached_tokens = 0
         self._choices = {
-            request.request_id: Choice(request, tokenizer) for request in call.requests
+            request.request_id: Choice(request, tokenizer, call.visible_ids)
+            for request in call.requests
         }
         self._num_running = len(self._choices)
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None

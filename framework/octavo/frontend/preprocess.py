@@ -44,7 +44,8 @@ class Call:
 
     `add_special_tokens` puts BOS and the like around a text; a rendered chat template already
     has them. `metadata` reaches scheduling policies. `reasoning` tells where the reasoning of the
-    answer ends: there its form begins, and its budget is counted.
+    answer ends: there its form begins, and its budget is counted. `visible_markers` are special
+    tokens that belong to the text even where such tokens are skipped.
     """
 
     request_id: str
@@ -55,6 +56,7 @@ class Call:
     lora_request: Adapters = None
     add_special_tokens: bool = True
     reasoning: ReasoningMarks | None = None
+    visible_markers: frozenset[str] = frozenset()
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -85,6 +87,7 @@ class PreparedCall:
     checked: CheckedParams
     arrival_s: float
     requests: list[EngineRequest]
+    visible_ids: frozenset[int] = frozenset()
 
     @property
     def params(self) -> SamplingParams:
@@ -144,6 +147,7 @@ class Preprocessor:
             checked=checked,
             arrival_s=call.arrival_s,
             requests=_choices(base, checked),
+            visible_ids=self._ids_of(call.visible_markers),
         )
 
     def _check(self, given: SamplingParams) -> CheckedParams:
@@ -249,6 +253,11 @@ class Preprocessor:
                 param=param,
             )
         return ReasoningSpec(end_ids, marks.is_open, budget, self._mark_ids(marks.start))
+
+    def _ids_of(self, markers: frozenset[str]) -> frozenset[int]:
+        """Return the ids of those markers that are tokens of the model."""
+        found = map(self.tokenizer.token_to_id, markers)
+        return frozenset(token_id for token_id in found if token_id is not None)
 
     def _mark_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids of a mark; none, where they are not all tokens of the model."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,25 @@ class CallEnd:
 
 
 TurnEvent: TypeAlias = Reasoning | Content | CallBegin | CallArguments | CallEnd
+
+
+def joined(events: Iterable[TurnEvent]) -> list[TurnEvent]:
+    """Return events of which no two neighbours are pieces of one text."""
+    result: list[TurnEvent] = []
+    for (kind, index), group in groupby(events, key=_text_of):
+        pieces = list(group)
+        text = "".join(getattr(one, "text", "") for one in pieces)
+        if kind is CallArguments and index is not None:
+            result.append(CallArguments(index, text))
+        elif kind is Content or kind is Reasoning:
+            result.append(kind(text))
+        else:
+            result += pieces
+    return result
+
+
+def _text_of(event: TurnEvent) -> tuple[type[TurnEvent], int | None]:
+    return type(event), getattr(event, "index", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +145,23 @@ class Parser(ABC):
     """One family's way of writing. `offers` holds "tools", "reasoning" or both.
 
     `offers` also holds `alias:NAME` for other names by which the family's parser is asked for.
+    White space beside a mark belongs to the mark.
 
     P1  joined by kind and by call, the events are the same for every split of a text.
     P2  no text is lost: what is neither reasoning nor a whole mark or call is content. A call
-        that is malformed, or of a tool that was not offered, is content as it was written.
+        that is malformed, or of a tool that was not offered, is content as it was written; where
+        its arguments had begun, what they have of a JSON object stays, and all that follows is
+        content.
     P3  no text makes it raise, and each character costs about the same wherever it stands.
     P4  calls are numbered 0, 1, ... and one ends before the next begins; the arguments of one
-        that ended are a JSON object, `{}` where none were written. After an end of the text
-        inside a call its pieces are a prefix of one.
-    P5  no mark of the family appears in any event.
+        that ended are a JSON object, `{}` where none were written. A call that does not end is
+        the last, and its pieces are the beginning of one.
+    P5  no mark of the family appears in the events of a text that is well-formed.
     P6  what cannot become a mark any more is not held back. Arguments come while they are
         written, where the family writes them as JSON.
     P7  each of `examples` gives its events, in the order that is told there.
     P8  without tools, nothing is a call; two turns share nothing.
-    P9  `why_not` has no reason for the family's own template and one for an empty template.
+    P9  `why_not` has no reason for `own_facts` and one for an empty template.
     """
 
     #: markers that must be seen, although they are special tokens of the vocabulary
@@ -152,6 +175,10 @@ class Parser(ABC):
         """Return why a model is not of this family; no reason means that it may be."""
 
     @abstractmethod
+    def own_facts(self) -> ChatFacts:
+        """Return what is known of a model of the family: the telling part of its template."""
+
+    @abstractmethod
     def open(self, context: TurnContext) -> TurnParser:
         """Return a reader for one turn."""
 
@@ -159,7 +186,7 @@ class Parser(ABC):
     def examples(self) -> Sequence[tuple[TurnContext, str, Sequence[TurnEvent]]]:
         """Return turns as the family writes them, and what they are; for tests and readers.
 
-        Neighbouring pieces of one kind are joined in the events.
+        Events are as `joined` returns them.
         """
 
     def reasoning_marks(self, context: TurnContext) -> ReasoningMarks | None:

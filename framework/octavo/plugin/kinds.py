@@ -60,6 +60,7 @@ _INTERFACES: Mapping[str, str] = MappingProxyType(
         "weights": "weights:WeightsFormat",
         "source": "source:ModelSource",
         "tokenizer": "tokenizer:TokenizerFormat",
+        "parser": "parser:Parser",
         "dialect": "dialect:Dialect",
     }
 )
@@ -83,6 +84,7 @@ _ROWS = (
     Kind("weights", "octavo_weights", "how a file format is read", "all", "set"),
     Kind("source", "octavo_sources", "where a model's name leads", "all", "set"),
     Kind("tokenizer", "octavo_tokenizers", "text to ids and back, chat templates", "all", "set"),
+    Kind("parser", "octavo_parsers", "how reasoning and calls of tools are written", "all", "set"),
     Kind("dialect", "octavo_dialects", "an HTTP API", "all", "set"),
 )
 

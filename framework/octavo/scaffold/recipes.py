@@ -116,6 +116,12 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             summary="a list of words, one a line",
             trial="serve FOLDER",
         ),
+        "parser": Recipe(
+            summary="calls are JSON objects between two marks",
+            trial="serve smollm2 --tool-parser $name",
+            declared=('offers=frozenset({"tools"}),',),
+            suite="ParserSuite",
+        ),
         "dialect": Recipe(
             summary="GET /$name lists the served models",
             trial="serve smollm2",

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from octavo.errors import EngineDeadError, OctavoError
+from octavo.frontend.parsers import ModelParsers
 from octavo.frontend.preprocess import Preprocessor
 from octavo.serving.adapters import ServedAdapters
 from octavo.serving.client import EngineClient, EngineState
@@ -69,6 +70,7 @@ class ServedModel:
         self._plan = plan
         self._preprocessor: Preprocessor | None = None
         self._chat: ChatTemplate | None = None
+        self.parsers = ModelParsers()
         self._loading: asyncio.Task[None] | None = None
         if plan.process is None:
             for module in plan.adapters:
@@ -166,6 +168,7 @@ class ServedModel:
             texts.tokenizer, info, texts.defaults, declared=self.declared, seed=self._plan.seed
         )
         self._chat = texts.chat
+        self.parsers = texts.parsers
 
     def _forget_loading(self, task: asyncio.Task[None]) -> None:
         self._loading = None

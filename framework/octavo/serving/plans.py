@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from octavo.frontend.parsers import ModelParsers
 from octavo.frontend.request_params import DeclaredParams
 from octavo.serving.process import ENGINE_COMMAND
 
@@ -33,6 +34,7 @@ class ChatTemplate(Protocol):
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> str:
@@ -46,6 +48,7 @@ class Texts:
     tokenizer: Tokenizer
     defaults: GenerationDefaults
     chat: ChatTemplate
+    parsers: ModelParsers = field(default_factory=ModelParsers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

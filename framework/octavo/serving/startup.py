@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from octavo.errors import ConfigError, RequestError
 from octavo.frontend.chat import ChatRenderer, read_template
 from octavo.frontend.defaults import generation_defaults
+from octavo.frontend.parsers import choose_parsers, facts_of
 from octavo.frontend.progress import TransferLine
 from octavo.frontend.request_params import DeclaredParams
 from octavo.lora import lora_modules
@@ -105,7 +106,9 @@ def _plan_of(config: ResolvedConfig, names: tuple[str, ...], *, is_first: bool) 
         has_sampling = config.model.generation_config == "auto"
         tokenizer = load_tokenizer(config, description)
         defaults = generation_defaults(description, has_sampling=has_sampling)
-        return Texts(tokenizer, defaults, ChatRenderer(tokenizer, config.model))
+        chat = ChatRenderer(tokenizer, config.model)
+        parsers = choose_parsers(config, facts_of(chat.template_text, tokenizer))
+        return Texts(tokenizer, defaults, chat, parsers)
 
     return ModelPlan(
         names=names,

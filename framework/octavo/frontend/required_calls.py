@@ -1,0 +1,112 @@
+"""Calls that a request requires: the form that a grammar holds the answer to, and its reader.
+
+The form is the same for all families of models: a list of objects with name and parameters, or
+the parameters of the one tool that was named.
+
+Knows JSON schemas of tools. Does not know grammars, or how a family writes calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from octavo.structured_outputs import StructuredOutputsParams
+from octavo.text.call_scanner import CallScanner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from octavo.interfaces.parser import ToolSpec, TurnContext
+    from octavo.text.turn_scanner import Script
+
+#: between the parts of the JSON there is a space or nothing: a model cannot lose itself in them
+_WHITESPACE = " ?"
+_DEFINITIONS = ("$defs", "definitions")
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+def named_form(tool: ToolSpec) -> StructuredOutputsParams:
+    """Return the form of the arguments of one tool. Raises RequestError for a bad schema."""
+    return _form(dict(tool.parameters) or dict(_ANY_OBJECT))
+
+
+def required_form(tools: Sequence[ToolSpec], *, is_parallel: bool) -> StructuredOutputsParams:
+    """Return the form of one call or more, of any of the tools. Raises as `named_form`."""
+    definitions: dict[str, Any] = {}
+    calls = [_call_schema(i, tool, definitions) for i, tool in enumerate(tools)]
+    schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    if not is_parallel:
+        schema["maxItems"] = 1
+    if definitions:
+        schema["$defs"] = definitions
+    return _form(schema)
+
+
+def _form(schema: dict[str, Any]) -> StructuredOutputsParams:
+    return StructuredOutputsParams(json=schema, whitespace_pattern=_WHITESPACE)
+
+
+def _call_schema(index: int, tool: ToolSpec, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one call; what its parameters define is moved to `definitions`."""
+    schema = dict(tool.parameters) or dict(_ANY_OBJECT)
+    prefix = f"tool{index}."
+    own = {
+        f"#/{key}/{name}": value
+        for key in _DEFINITIONS
+        for name, value in dict(schema.pop(key, None) or {}).items()
+    }
+    places = {place: f"#/$defs/{prefix}{place.rpartition('/')[2]}" for place in own}
+    for place, value in own.items():
+        definitions[places[place].rpartition("/")[2]] = _with_places(value, places)
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"const": tool.name},
+            "parameters": _with_places(schema, places),
+        },
+        "required": ["name", "parameters"],
+        "additionalProperties": False,
+    }
+
+
+def _with_places(schema: Any, places: Mapping[str, str]) -> Any:
+    """Return a schema whose references lead to where their definitions are now."""
+    if isinstance(schema, list):
+        return [_with_places(one, places) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _moved(value, places)
+        if key == "$ref" and isinstance(value, str)
+        else _with_places(value, places)
+        for key, value in schema.items()
+    }
+
+
+def _moved(reference: str, places: Mapping[str, str]) -> str:
+    for place, moved in places.items():
+        if reference == place or reference.startswith(f"{place}/"):
+            return moved + reference.removeprefix(place)
+    return reference
+
+
+class RequiredCalls(CallScanner):
+    """Reads a list of calls, and nothing beside it but white space."""
+
+    def read(self) -> Script:
+        """Read the whole turn."""
+        yield from self.call_list()
+        yield from self.rest()
+
+
+class NamedCall(CallScanner):
+    """Reads the arguments of one tool as its call."""
+
+    def __init__(self, context: TurnContext, name: str) -> None:
+        super().__init__(context)
+        self._name = name
+
+    def read(self) -> Script:
+        """Read the whole turn."""
+        yield from self.arguments(self._name)
+        yield from self.rest()

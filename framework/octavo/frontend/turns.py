@@ -1,0 +1,306 @@
+"""A turn of a model: what is asked of it, and what one choice's text is made of.
+
+For every dialect, in this order:
+
+    turn = Turn(model.parsers, TurnRequest(prompt=text, tools=..., choice=ToolChoice("auto")))
+    params.structured_outputs = turn.form or ...   # a form that `tool_choice` requires
+    Call(..., reasoning=turn.reasoning_marks, visible_markers=turn.visible_markers)
+    reader = turn.reader()                         # one for each choice
+    for each output: events = reader.push(output.text, output.token_ids)
+    at its end:      events = reader.finish()
+                     reader.finish_reason("stop"), reader.num_reasoning_tokens
+
+Events are those of `octavo.interfaces.parser`: pieces of reasoning, of content, and of calls. A
+whole answer is `WholeTurn.of(events)`, so that it cannot differ from a stream.
+
+Knows parsers' events. Does not know HTTP, or the shapes and ids in which dialects write calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from octavo.errors import RequestError, did_you_mean
+from octavo.frontend.required_calls import NamedCall, RequiredCalls, named_form, required_form
+from octavo.interfaces.parser import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Reasoning,
+    TurnContext,
+    joined,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from octavo.frontend.parsers import ModelParsers
+    from octavo.interfaces.parser import (
+        Parser,
+        ReasoningMarks,
+        ToolSpec,
+        TurnEvent,
+        TurnParser,
+    )
+    from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.structured_outputs import StructuredOutputsParams
+
+Mode: TypeAlias = Literal["auto", "none", "required", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Which calls an answer may have: any, none, at least one, or one of the tool `name`.
+
+    Without `is_parallel` there is at most one.
+    """
+
+    mode: Mode = "auto"
+    name: str = ""
+    is_parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequest:
+    """What is asked of a turn. `prompt` is the rendered prompt."""
+
+    prompt: str
+    tools: Sequence[ToolSpec] = ()
+    choice: ToolChoice = ToolChoice()
+    template_kwargs: Mapping[str, Any] | None = None
+
+
+class Turn:
+    """The turn that a request asks for; each of its choices has a reader of its own.
+
+    Raises RequestError where no such turn can be read: a tool is named that is not offered, or
+    calls are wanted and no parser reads them.
+    """
+
+    def __init__(self, parsers: ModelParsers, request: TurnRequest) -> None:
+        _check(parsers, request)
+        self._parsers = parsers
+        self._request = request
+        tools = () if request.choice.mode == "none" else request.tools
+        self._context = TurnContext(request.prompt, tuple(tools), request.template_kwargs)
+        self.form = self._form()
+        reasoning = parsers.reasoning.parser
+        self.reasoning_marks: ReasoningMarks | None = (
+            None if reasoning is None else reasoning.reasoning_marks(self._context)
+        )
+
+    @property
+    def visible_markers(self) -> frozenset[str]:
+        """Return the special tokens that the readers must see."""
+        used = self._used()
+        return frozenset().union(*(parser.visible_markers for parser in used))
+
+    def reader(self, tokenizer: Tokenizer | None = None) -> TurnReader:
+        """Return a reader of one choice; with a tokenizer it counts tokens of reasoning."""
+        chain: list[TurnParser] = [parser.open(self._context) for parser in self._used()]
+        choice = self._request.choice
+        if choice.mode == "named" and self._context.tools:
+            chain.append(NamedCall(self._context, choice.name))
+        elif choice.mode == "required":
+            chain.append(RequiredCalls(self._context))
+        counter = ReasoningCounter(tokenizer, self.reasoning_marks) if tokenizer else None
+        keeps = self._parsers.reasoning.parser is not None
+        return TurnReader(chain, choice, counter, keeps_reasoning=keeps)
+
+    def _used(self) -> list[Parser]:
+        """Return the parsers that read text, first to last."""
+        reasoning, tools = self._parsers.reasoning.parser, self._parsers.tools.parser
+        is_auto = self._request.choice.mode == "auto" and bool(self._context.tools)
+        used = [] if reasoning is None else [reasoning]
+        if tools is not None and tools is not reasoning and is_auto:
+            used.append(tools)
+        return used
+
+    def _form(self) -> StructuredOutputsParams | None:
+        choice, tools = self._request.choice, self._context.tools
+        if choice.mode == "named":
+            return named_form(next(tool for tool in tools if tool.name == choice.name))
+        if choice.mode == "required":
+            return required_form(tools, is_parallel=choice.is_parallel)
+        return None
+
+
+def _check(parsers: ModelParsers, request: TurnRequest) -> None:
+    names = [tool.name for tool in request.tools]
+    choice = request.choice
+    if choice.mode in {"required", "named"} and not names:
+        raise RequestError("tool_choice needs tools to choose from", param="tool_choice")
+    if choice.mode == "named" and choice.name not in names:
+        raise RequestError(
+            f"tool_choice names {choice.name!r:.80}, which is not among the tools",
+            did_you_mean(choice.name, names),
+            f"tools: {', '.join(names)}",
+            param="tool_choice",
+        )
+    if choice.mode == "auto" and names and parsers.tools.parser is None:
+        raise RequestError(
+            "nothing reads calls of tools of this model",
+            parsers.tools.why,
+            "name the parser of its family (--tool-parser), or set tool_choice to 'required' "
+            "or 'none'",
+            param="tools",
+        )
+
+
+class ReasoningCounter:
+    """Counts the tokens of reasoning: those between its marks, where each is one token.
+
+    Elsewhere the tokens of its text are counted when all of it is there.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, marks: ReasoningMarks | None) -> None:
+        self._tokenizer = tokenizer
+        self._start, self._end = _single_ids(tokenizer, marks)
+        self._is_open = marks is not None and marks.is_open
+        self._num_tokens = 0
+        self._texts: list[str] = []
+
+    def take(self, token_ids: Iterable[int], events: Iterable[TurnEvent]) -> None:
+        """Note tokens, and what was read of them."""
+        self._texts += [one.text for one in events if isinstance(one, Reasoning)]
+        for token_id in token_ids:
+            if token_id == self._end:
+                self._is_open = False
+            elif token_id == self._start:
+                self._is_open = True
+            else:
+                self._num_tokens += self._is_open
+
+    @property
+    def num_tokens(self) -> int:
+        """Return how many tokens of reasoning there are so far."""
+        if not self._texts:
+            return 0
+        if self._end is not None:
+            return self._num_tokens
+        return len(self._tokenizer.encode("".join(self._texts), add_special_tokens=False))
+
+
+def _single_ids(
+    tokenizer: Tokenizer, marks: ReasoningMarks | None
+) -> tuple[int | None, int | None]:
+    """Return the tokens of the marks; none where not both are single tokens."""
+    if marks is None or not marks.start:
+        return None, None
+    both = [tokenizer.token_to_id(text) for text in (marks.start, marks.end)]
+    return (None, None) if None in both else (both[0], both[1])
+
+
+class TurnReader:
+    """Reads the text of one choice, in any pieces."""
+
+    def __init__(
+        self,
+        chain: Sequence[TurnParser],
+        choice: ToolChoice = ToolChoice(),
+        counter: ReasoningCounter | None = None,
+        *,
+        keeps_reasoning: bool = True,
+    ) -> None:
+        self._chain = chain
+        self._choice = choice
+        self._counter = counter
+        self._keeps_reasoning = keeps_reasoning
+        self.num_calls = 0
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Return how many tokens of reasoning there are so far."""
+        return 0 if self._counter is None else self._counter.num_tokens
+
+    def push(self, text: str, token_ids: Sequence[int] = ()) -> list[TurnEvent]:
+        """Return what a piece of text makes certain. `token_ids` are its tokens."""
+        events = self._seen(_through(self._chain, text))
+        if self._counter is not None:
+            self._counter.take(token_ids, events)
+        return events
+
+    def finish(self) -> list[TurnEvent]:
+        """Return what was held back when the text has ended."""
+        events: list[TurnEvent] = []
+        for place, parser in enumerate(self._chain):
+            for one in parser.finish():
+                events += _pushed(self._chain[place + 1 :], one)
+        events = self._seen(events)
+        if self._counter is not None:
+            self._counter.take((), events)
+        return events
+
+    def finish_reason(self, reason: str | None) -> str | None:
+        """Return why the choice ended, as OpenAI says it: for a named tool it stays `stop`."""
+        is_call = self.num_calls > 0 and self._choice.mode != "named"
+        return "tool_calls" if reason == "stop" and is_call else reason
+
+    def _seen(self, events: Iterable[TurnEvent]) -> list[TurnEvent]:
+        """Return the events that the caller wants to see, and count the calls among them."""
+        shown: list[TurnEvent] = []
+        for event in events:
+            one = event
+            if isinstance(one, Reasoning) and not self._keeps_reasoning:
+                one = Content(one.text)
+            is_call = isinstance(one, CallBegin | CallArguments | CallEnd)
+            if is_call and getattr(one, "index", 0) > 0 and not self._choice.is_parallel:
+                continue
+            self.num_calls += isinstance(one, CallEnd)
+            shown.append(one)
+        return joined(shown)
+
+
+def _through(chain: Sequence[TurnParser], text: str) -> list[TurnEvent]:
+    """Return what the parsers make of a text: the content of each is the text of the next."""
+    if not chain:
+        return [Content(text)] if text else []
+    return [event for one in chain[0].push(text) for event in _pushed(chain[1:], one)]
+
+
+def _pushed(chain: Sequence[TurnParser], event: TurnEvent) -> list[TurnEvent]:
+    return _through(chain, event.text) if isinstance(event, Content) else [event]
+
+
+@dataclass(slots=True)
+class ReadCall:
+    """A call of a tool. `arguments` is the text of a JSON object, where it is complete."""
+
+    name: str
+    arguments: str = ""
+    is_complete: bool = False
+
+
+@dataclass(slots=True)
+class WholeTurn:
+    """A turn whose pieces are joined."""
+
+    reasoning: str = ""
+    content: str = ""
+    calls: list[ReadCall] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, events: Iterable[TurnEvent]) -> WholeTurn:
+        """Return the turn of these events."""
+        texts: dict[type, list[str]] = {Reasoning: [], Content: []}
+        names: list[str] = []
+        arguments: list[list[str]] = []
+        ended: set[int] = set()
+        for event in events:
+            match event:
+                case Reasoning() | Content():
+                    texts[type(event)].append(event.text)
+                case CallBegin():
+                    names.append(event.name)
+                    arguments.append([])
+                case CallArguments():
+                    arguments[event.index].append(event.text)
+                case CallEnd():
+                    ended.add(event.index)
+        calls = [
+            ReadCall(name, "".join(pieces), i in ended)
+            for i, (name, pieces) in enumerate(zip(names, arguments, strict=True))
+        ]
+        return cls("".join(texts[Reasoning]), "".join(texts[Content]), calls)

@@ -1,0 +1,312 @@
+"""The base of readers of turns: text comes in any pieces, and is read as if it were all there.
+
+A family's reader is a generator. It calls the steps below with `yield from`; each waits for more
+text where it needs some. Nothing but `Marks.find` and `JsonMachine` decides how far text is
+certain, so that the events cannot depend on how the text was cut. White space beside a mark
+belongs to it.
+
+Knows text, marks and JSON. Does not know any family, token ids or HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from octavo.interfaces.parser import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Reasoning,
+    TurnEvent,
+    TurnParser,
+    joined,
+)
+from octavo.text.json_machine import SPACE, JsonMachine
+
+if TYPE_CHECKING:
+    from octavo.interfaces.parser import TurnContext
+    from octavo.text.marks import Marks
+
+Script: TypeAlias = Generator[None, None, None]
+Reads: TypeAlias = Generator[None, None, str]
+
+#: a name of a tool, or the head of a call, that is longer is none
+MAX_HEAD_CHARS = 512
+_SPACES = re.compile(f"[{SPACE}]+")
+
+
+class MalformedError(Exception):
+    """What was held is no call: it becomes content as it was written."""
+
+
+class BrokenOffError(Exception):
+    """A call that has begun cannot be ended: all that follows is content."""
+
+
+class TextEndedError(Exception):
+    """The text ended while more was waited for."""
+
+
+class TurnScanner(TurnParser):
+    """Reads one turn by the script `read`, which is run again whenever it returns.
+
+    `read` goes on with content, then reads a call, by the steps of this class. It may raise
+    MalformedError wherever it finds that what it holds is no call.
+    """
+
+    def __init__(self, context: TurnContext) -> None:
+        self.tools = {tool.name: tool for tool in context.tools}
+        self.kind: type[Content | Reasoning] = Content
+        self._text = ""  # what has come and is not read; it is read up to `_at`
+        self._at = 0
+        self._held: list[str] = []  # what was read and may be no mark after all
+        self._space: list[str] = []  # white space that a mark may follow
+        self._is_beside_mark = False
+        self._has_ended = False
+        self._num_calls = 0
+        self._events: list[TurnEvent] = []
+        self._script = self._run()
+
+    @abstractmethod
+    def read(self) -> Script:
+        """Read on, from content to the end of a call or of some other mark."""
+
+    def push(self, text: str) -> list[TurnEvent]:
+        """Return what this piece makes certain."""
+        self._text = self._text[self._at :] + text
+        self._at = 0
+        next(self._script)
+        return self._taken()
+
+    def finish(self) -> list[TurnEvent]:
+        """Return what was held back, as content, or as what the text was at its end."""
+        self._has_ended = True
+        try:
+            next(self._script)
+        except TextEndedError:
+            self.release()
+        self.say(self._text[self._at :])
+        if not self._is_beside_mark:
+            self._emit(self.kind("".join(self._space)))
+        return self._taken()
+
+    # steps: each is used as `yield from self.step(...)`
+
+    def say_until(self, marks: Marks) -> Reads:
+        """Say all up to the first of some marks. Return it; it is held."""
+        while True:
+            start, mark = marks.find(self._text, self._at)
+            self.say(self._text[self._at : start])
+            self._at = start
+            if mark:
+                self._hold(len(mark))
+                return mark
+            yield from self._more()
+
+    def hold_until(self, marks: Marks, max_chars: int = MAX_HEAD_CHARS) -> Reads:
+        """Hold all up to the first of some marks, and it. Return what stands before it."""
+        parts: list[str] = []
+        num_chars = 0
+        while True:
+            start, mark = marks.find(self._text, self._at)
+            # not a character more is held than may be, however many of them have come
+            end = min(start, self._at + max_chars - num_chars)
+            parts.append(self._text[self._at : end])
+            num_chars += end - self._at
+            self._hold(end - self._at)
+            if end < start:
+                raise MalformedError
+            if mark:
+                self._hold(len(mark))
+                return "".join(parts)
+            yield from self._more()
+
+    def skip_space(self) -> Script:
+        """Hold white space, and wait for the character after it: `next_char`."""
+        while True:
+            match = _SPACES.match(self._text, self._at)
+            self._hold(match.end() - self._at if match else 0)
+            if self._at < len(self._text):
+                return
+            yield from self._more()
+
+    def take(self, *texts: str) -> Reads:
+        """Hold whichever of the texts comes next, after white space. Return "" for none."""
+        yield from self.skip_space()
+        rest = ""
+        while True:
+            rest = self._text[self._at : self._at + max(map(len, texts))]
+            for text in texts:
+                if rest.startswith(text):
+                    self._hold(len(text))
+                    return text
+            if not any(text.startswith(rest) for text in texts):
+                return ""
+            yield from self._more()
+
+    def expect(self, *texts: str) -> Reads:
+        """Hold whichever of the texts comes next, after white space. Raises MalformedError."""
+        found = yield from self.take(*texts)
+        if not found:
+            raise MalformedError
+        return found
+
+    def close(self, *texts: str) -> Reads:
+        """End a mark or a call with the text that comes next, where it comes. Return it or ""."""
+        found = yield from self.take(*texts)
+        if found:
+            self.settle()
+        return found
+
+    def json_value(self) -> Reads:
+        """Hold a JSON value of any type, after white space, and return its text."""
+        yield from self.skip_space()
+        machine = JsonMachine()
+        parts: list[str] = []
+        while not machine.is_complete:
+            yield from self._need()
+            parts.append(self._follow(machine))
+            if machine.is_broken:
+                raise MalformedError
+        return "".join(parts)
+
+    def arguments(self, name: str) -> Script:
+        """Read the JSON object of a call's arguments, which is said while it comes."""
+        yield from self.skip_space()
+        if name not in self.tools or self.next_char != "{":
+            raise MalformedError
+        machine = JsonMachine()
+        first: list[str] = []
+        index: int | None = None
+        while not machine.is_complete:
+            yield from self._need()
+            piece = self._follow(machine)
+            if index is not None:
+                self._arguments(index, piece)
+            else:
+                first.append(piece)
+                # after the bracket alone it may still be a dict of Python's
+                if piece.strip(SPACE + "{") or machine.is_complete:
+                    index = self.begin(name)
+                    self._arguments(index, "".join(first))
+            if machine.is_broken:
+                raise MalformedError if index is None else BrokenOffError
+        self.settle()
+        self._emit(CallEnd(self._num_calls - 1))
+
+    def rest(self) -> Script:
+        """Say all that comes: nothing is looked for any more."""
+        while True:
+            self.say(self._text[self._at :])
+            self._at = len(self._text)
+            yield from self._more()
+
+    # what takes no text
+
+    @property
+    def next_char(self) -> str:
+        """Return the character that comes next, after `skip_space`."""
+        return self._text[self._at]
+
+    def say(self, text: str) -> None:
+        """Say text of the kind that is being read: content, or reasoning."""
+        if self._is_beside_mark:
+            text = text.lstrip()
+            self._is_beside_mark = not text
+        body = text.rstrip()
+        if body:
+            self._emit(self.kind("".join(self._space) + body))
+            self._space.clear()
+        if len(body) < len(text):
+            self._space.append(text[len(body) :])
+
+    def say_call(self, name: str, arguments: str) -> None:
+        """Say a whole call. Raises MalformedError for a tool that is not offered."""
+        self._arguments(self.begin(name), arguments)
+        self.end()
+
+    def begin(self, name: str) -> int:
+        """Say that a call begins, and return its index. Raises as `say_call`."""
+        if name not in self.tools:
+            raise MalformedError
+        self.settle()
+        self._emit(CallBegin(self._num_calls, name))
+        self._num_calls += 1
+        return self._num_calls - 1
+
+    def argue(self, text: str) -> None:
+        """Say a piece of the arguments of the call that has begun."""
+        self._arguments(self._num_calls - 1, text)
+
+    def end(self) -> None:
+        """Say that the call that has begun is complete."""
+        self.settle()
+        self._emit(CallEnd(self._num_calls - 1))
+
+    def settle(self) -> None:
+        """What is held was a mark or a call: nothing of it is said."""
+        self._held.clear()
+        self._space.clear()
+        self._is_beside_mark = True
+
+    def release(self) -> None:
+        """What is held was no mark: it is said as content, where it is more than white space."""
+        held, self._held = "".join(self._held), []
+        if held.strip():
+            self.kind = Content
+        self.say(held)
+
+    # within
+
+    def _run(self) -> Script:
+        while True:
+            try:
+                yield from self.read()
+            except MalformedError:
+                self.release()
+            except BrokenOffError:
+                self.release()
+                yield from self.rest()
+
+    def _more(self) -> Script:
+        if self._has_ended:
+            raise TextEndedError
+        yield
+
+    def _need(self) -> Script:
+        """Wait until there is a character."""
+        while self._at == len(self._text):
+            yield from self._more()
+
+    def _hold(self, num_chars: int) -> None:
+        if num_chars:
+            self._held.append(self._text[self._at : self._at + num_chars])
+            self._at += num_chars
+
+    def _follow(self, machine: JsonMachine) -> str:
+        piece, end = machine.run(self._text, self._at)
+        self._hold(end - self._at)
+        return piece
+
+    def _arguments(self, index: int, text: str) -> None:
+        self._held.clear()
+        if text:
+            self._emit(CallArguments(index, text))
+
+    def _emit(self, event: TurnEvent) -> None:
+        if not isinstance(event, Content | Reasoning) or event.text:
+            self._events.append(event)
+
+    def _taken(self) -> list[TurnEvent]:
+        events, self._events = self._events, []
+        return joined(events)
+
+
+def compact_json(value: Any) -> str:
+    """Return a value as JSON, as it is written in arguments."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,82 @@
+"""Calls as Hermes, Qwen 2.5 and 3 and SmolLM 3 write them: `<tool_call>` around a JSON object.
+
+Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen3. Knows these marks. Does
+not know reasoning: Qwen's is read by `think`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, ClassVar
+
+from octavo.interfaces.parser import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    CallTag,
+    Content,
+    ToolSpec,
+    TurnContext,
+    TurnEvent,
+)
+from octavo.text.call_scanner import CallScanner
+from octavo.text.marks import Marks
+from octavo_plugins.parsers.family import WITH_TOOLS, Family
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from octavo.text.turn_scanner import Script
+
+START, END = "<tool_call>", "</tool_call>"
+_STARTS = Marks(START)
+
+
+class Hermes(Family):
+    """One object between each pair of marks; several are read as well."""
+
+    visible_markers = frozenset({START, END})
+    template_has: ClassVar = (START, "arguments")
+    template_lacks: ClassVar = ("<function=", "<arg_key>", "<tool_calls>", "<minimax:tool_call>")
+
+    def open(self, context: TurnContext) -> HermesTurn:
+        """Return a reader for one turn."""
+        return HermesTurn(context)
+
+    def call_tag(self, tool: ToolSpec) -> CallTag:
+        """Return how a call is written."""
+        begin = f'{START}\n{{"name": {json.dumps(tool.name)}, "arguments": '
+        return CallTag(START, begin, f"}}\n{END}")
+
+    def examples(self) -> Sequence[tuple[TurnContext, str, Sequence[TurnEvent]]]:
+        """Return a turn with text and two calls, and one of a call without arguments."""
+        two = (
+            "Let me look.\n<tool_call>\n"
+            '{"name": "get_weather", "arguments": {"city": "Ærø", "days": 2}}\n</tool_call>\n'
+            '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+        )
+        events = [
+            Content("Let me look."),
+            CallBegin(0, "get_weather"),
+            CallArguments(0, '{"city": "Ærø", "days": 2}'),
+            CallEnd(0),
+            CallBegin(1, "get_time"),
+            CallArguments(1, "{}"),
+            CallEnd(1),
+        ]
+        none = '<tool_call>{"name": "get_time"}</tool_call>'
+        return [
+            (WITH_TOOLS, two, events),
+            (WITH_TOOLS, none, [CallBegin(0, "get_time"), CallArguments(0, "{}"), CallEnd(0)]),
+        ]
+
+
+class HermesTurn(CallScanner):
+    """Reads one turn."""
+
+    def read(self) -> Script:
+        """Read content, and the calls between one pair of marks."""
+        yield from self.say_until(_STARTS)
+        yield from self.call_object()
+        while not (yield from self.close(END)):
+            yield from self.call_object()
