@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
 
     from octavo.serving.context import ServingContext
+    from octavo.serving.http_errors import ErrorShape
 
 
 class Dialect(ABC):
@@ -26,8 +27,8 @@ class Dialect(ABC):
     D3  when the client goes away, what runs for it is aborted: a streamed answer is an
         `octavo.serving.streaming.EventStream`, any other waits inside `until_disconnect`.
     D4  no field of a request is ignored in silence: it is obeyed, refused, or reported.
-    D5  errors are raised as `octavo.errors` has them. The shell answers in OpenAI's shape; a
-        dialect with another shape puts `exception_handlers` on its own routes.
+    D5  errors are raised as `octavo.errors` has them. They and the shell's own are answered in
+        OpenAI's shape, or in that which `error_shapes` has for the path.
 
     The shell has already limited the body's size, checked the API key and given the request an
     id (`octavo.serving.logs.request_id_var`).
@@ -39,3 +40,7 @@ class Dialect(ABC):
     @abstractmethod
     def routes(self, context: ServingContext) -> Sequence[ControllerRouterHandler]:
         """Return Litestar route handlers or routers that serve this API."""
+
+    def error_shapes(self) -> Sequence[ErrorShape]:
+        """Return how errors are written at this API's paths, where it is not as OpenAI does."""
+        return ()

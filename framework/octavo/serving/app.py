@@ -20,9 +20,9 @@ from octavo.serving.deadlines import DeadlineError, within_deadline
 from octavo.serving.http_errors import (
     BodyTooLargeError,
     ClientGoneError,
+    ErrorShapes,
     UnauthorizedError,
     api_error_of,
-    error_response,
 )
 from octavo.serving.logs import request_id_var
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from octavo.interfaces.dialect import Dialect
     from octavo.serving.context import ServingContext
     from octavo.serving.deadlines import Deadline
+    from octavo.serving.http_errors import ErrorShape
 
 _access_logger = logging.getLogger("octavo.access")
 _logger = logging.getLogger("octavo.serving")
@@ -47,22 +48,27 @@ _BEARER = b"bearer "
 
 def build_app(context: ServingContext, dialects: Iterable[Dialect]) -> Shell:
     """Return the ASGI application that serves these dialects."""
+    dialects = tuple(dialects)
+    shapes = ErrorShapes(shape for dialect in dialects for shape in dialect.error_shapes())
     app = Litestar(
         route_handlers=[route for dialect in dialects for route in dialect.routes(context)],
-        exception_handlers={Exception: error_response},
+        exception_handlers={Exception: shapes.respond},
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,  # the shell limits it, before Litestar reads anything
         cors_config=cors_of(context.settings),
     )
-    return Shell(app, context.settings)
+    return Shell(app, context.settings, shapes)
 
 
 class Shell:
     """An ASGI application that does what is the same for all routes, then asks Litestar."""
 
-    def __init__(self, app: Litestar, settings: ServerConfig) -> None:
+    def __init__(
+        self, app: Litestar, settings: ServerConfig, shapes: ErrorShapes | None = None
+    ) -> None:
         self.litestar = app
+        self._shapes = shapes or ErrorShapes()
         self._keys = tuple(key.encode() for key in settings.api_key)
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.open_metrics else set())
         self._max_body_bytes = settings.max_body_bytes
@@ -75,7 +81,7 @@ class Shell:
             await self.litestar(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        exchange = _Exchange(_request_id(headers), send)
+        exchange = _Exchange(_request_id(headers), self._shapes.of(scope["path"]), send)
         exchange.add_headers(cors_headers(self.litestar.cors_config, headers.get(b"origin")))
         token = request_id_var.set(exchange.request_id)
         try:
@@ -128,8 +134,9 @@ class Shell:
 class _Exchange:
     """One request's answer on its way out: gets the request's id, and remembers the status."""
 
-    def __init__(self, request_id: str, send: Send) -> None:
+    def __init__(self, request_id: str, shape: ErrorShape, send: Send) -> None:
         self.request_id = request_id
+        self._shape = shape
         self.status = 0
         self.deadline: Deadline | None = None
         self._error_headers: list[tuple[bytes, bytes]] = []
@@ -142,8 +149,11 @@ class _Exchange:
             if self.deadline is not None:
                 self.deadline.leave_to_writer()
             self.status = message["status"]
-            header = (b"x-request-id", self.request_id.encode("latin-1"))
-            message["headers"] = [*message["headers"], header]
+            value = self.request_id.encode("latin-1")
+            added = [
+                (name.encode(), value) for name in ("x-request-id", self._shape.id_header) if name
+            ]
+            message["headers"] = [*message["headers"], *added]
         await self._send(message)
 
     def add_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
@@ -155,9 +165,10 @@ class _Exchange:
         if self.status:
             return
         told = api_error_of(error)
-        body = told.body()
+        body = self._shape.body(told)
         headers = [
             *self._error_headers,
+            *((name.lower().encode(), value.encode()) for name, value in told.headers.items()),
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
         ]

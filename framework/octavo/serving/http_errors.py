@@ -1,20 +1,23 @@
 """From an exception to what a client is told: status, type, parameter, code.
 
 Knows Octavo's errors, Litestar's, and OpenAI's names for them; a dialect with another shape of
-error renders the same `ApiError` its own way. Does not know routes or requests.
+error writes the same `ApiError` its own way. Does not know which routes there are.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from octavo.errors import OctavoError, QueueFullError, RequestError, RequestNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 _logger = logging.getLogger("octavo.serving")
 
@@ -71,7 +74,8 @@ def api_error_of(error: BaseException) -> ApiError:
     if isinstance(error, OctavoError):
         return _of_octavo(error)
     if isinstance(error, HTTPException):
-        return ApiError(error.status_code, error.detail, _type_of(error.status_code))
+        kind, headers = _type_of(error.status_code), dict(error.headers or {})
+        return ApiError(error.status_code, error.detail, kind, headers=headers)
     return ApiError(_SERVER_ERROR, "internal server error", _type_of(_SERVER_ERROR))
 
 
@@ -110,15 +114,41 @@ def _type_of(status: int) -> str:
     return "service_unavailable_error" if status == _UNAVAILABLE else "server_error"
 
 
-def error_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Answer a request with an error in OpenAI's shape: Litestar's handler of last resort."""
-    del request
-    told = api_error_of(error)
-    if told.status >= _SERVER_ERROR and told.status not in {_UNAVAILABLE, _TIMEOUT}:
-        _logger.error("a request failed: %s", error, exc_info=error)
-    return Response(
-        told.body(),
-        status_code=told.status,
-        media_type="application/json",
-        headers=told.headers,
-    )
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How errors are written at a path and all below it.
+
+    `id_header` is a further header in which all answers there carry the request's id.
+    """
+
+    prefix: str
+    body: Callable[[ApiError], bytes]
+    id_header: str | None = None
+
+    def covers(self, path: str) -> bool:
+        """Return whether a path is the prefix or below it."""
+        return path == self.prefix or path.startswith(f"{self.prefix.rstrip('/')}/")
+
+
+class ErrorShapes:
+    """The shapes of all paths: OpenAI's, where no dialect has another."""
+
+    def __init__(self, shapes: Iterable[ErrorShape] = ()) -> None:
+        self._shapes = sorted(shapes, key=lambda one: -len(one.prefix))
+        self._other = ErrorShape("", ApiError.body)
+
+    def of(self, path: str) -> ErrorShape:
+        """Return the shape of a path's errors: that of the longest prefix."""
+        return next((one for one in self._shapes if one.covers(path)), self._other)
+
+    def respond(self, request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        """Answer a request with an error: Litestar's handler of last resort."""
+        told = api_error_of(error)
+        if told.status >= _SERVER_ERROR and told.status not in {_UNAVAILABLE, _TIMEOUT}:
+            _logger.error("a request failed: %s", error, exc_info=error)
+        return Response(
+            self.of(request.scope["path"]).body(told),
+            status_code=told.status,
+            media_type="application/json",
+            headers=told.headers,
+        )
