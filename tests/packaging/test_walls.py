@@ -56,7 +56,7 @@ NAMED = {
     "uvicorn": {"octavo.serving": "HTTP"},
     "prometheus_client": {"octavo.serving": "the registry behind /metrics"},
     "rich": {"octavo.cli": "tables of measurements in a terminal"},
-    "matplotlib": {"octavo.cli.simulate_plot": "images of simulations, where it is installed"},
+    "matplotlib": {"octavo.cli.plots": "images of what was measured, where it is installed"},
     "hypothesis": {"octavo.testing": "it looks for what breaks a promise"},
     "pytest": {"octavo.testing.pytest_plugin": "what pytest loads"},
     "yaml": {"octavo.config.load": "YAML config files, if PyYAML is there"},

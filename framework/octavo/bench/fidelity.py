@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from octavo.bench.arrivals import Arrival
 from octavo.bench.costs import CostMeter
-from octavo.bench.simulation import RealClock, simulate, summary
+from octavo.bench.simulation import RealClock, simulate
+from octavo.bench.summaries import summary
 from octavo.config.resolve import resolve
 from octavo.engine.build import build_engine
 from octavo.errors import ConfigError

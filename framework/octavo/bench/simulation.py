@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Final
 
 from octavo.bench.offline import fixed_length
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from octavo.engine.messages import EngineOutput, EngineStats
     from octavo.interfaces.executor import Clock
 
-PERCENTILES: Final = (50, 90, 95, 99)
 #: times between tokens are kept of so many requests, spread evenly over all of them
 _MOST_WATCHED: Final = 1024
 
@@ -184,14 +182,6 @@ def _add(
         return None
     user = arrival.metadata.get("user")
     return Fate(request.arrival_s, len(arrival.prompt_token_ids), user=user)
-
-
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """Return the mean and the percentiles of some values; empty for none."""
-    if not values:
-        return {}
-    cuts = quantiles(values, n=100, method="inclusive") if len(values) > 1 else [values[0]] * 99
-    return {"mean": fmean(values), **{f"p{one}": cuts[one - 1] for one in PERCENTILES}}
 
 
 def rates(simulation: Simulation) -> Iterator[tuple[str, float]]:

@@ -1,7 +1,7 @@
 """`octavo simulate`: a workload in virtual time, without a model, in a fraction of the real time.
 
 Knows flags, and which engines play the workload. Playing it is in `octavo.bench.simulation`,
-printing in `octavo.cli.simulate_report` and `octavo.cli.simulate_plot`.
+printing in `octavo.cli.simulate_report` and `octavo.cli.plots`.
 """
 
 from __future__ import annotations
@@ -75,8 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Play the workload and print what came of it."""
     from octavo.bench.null_model import MAX_QUEUED
-    from octavo.cli.simulate_plot import draw
-    from octavo.cli.simulate_report import print_comparison, print_errors, print_report, report_of
+    from octavo.cli.plots import draw
+    from octavo.cli.simulate_report import (
+        panels_of,
+        print_comparison,
+        print_errors,
+        print_report,
+        report_of,
+    )
 
     _check(args)
     resolution = resolve_arguments_with_catalogue(args, max_num_queued_reqs=MAX_QUEUED)
@@ -102,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     if args.against_real and not args.json:
         print_errors(results)
     if args.plot is not None:
-        draw(results, args.plot)
+        draw(panels_of(results), args.plot)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What came of simulated workloads, as numbers and as tables.
+"""What came of simulated workloads, as numbers, tables and drawings.
 
 Knows results and how to print. Does not know engines.
 """
@@ -6,6 +6,9 @@ Knows results and how to print. Does not know engines.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from octavo.bench.summaries import summary
+from octavo.cli.plots import Distribution, OverTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +22,7 @@ _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 
 def report_of(result: Simulation) -> dict[str, Any]:
     """Return all numbers, milliseconds unless the name says otherwise."""
-    from octavo.bench.simulation import rates, summary
+    from octavo.bench.simulation import rates
 
     stats = result.stats
     assert stats is not None  # noqa: S101 - a simulation that has ended has them
@@ -50,9 +53,20 @@ def report_of(result: Simulation) -> dict[str, Any]:
     return report
 
 
-def _with_max(values: list[int] | list[float]) -> dict[str, float]:
-    from octavo.bench.simulation import summary
+def panels_of(results: Mapping[str, Simulation]) -> list[Distribution | OverTime]:
+    """Return what is drawn of runs."""
+    runs = results.items()
+    return [
+        Distribution("time to first token, ms", {name: one.ttft_ms() for name, one in runs}),
+        Distribution("time between tokens, ms", {name: one.itl_ms() for name, one in runs}),
+        OverTime("queue", {name: (one.times_s, one.num_waiting) for name, one in runs}),
+        OverTime(
+            "blocks used", {name: (one.times_s, one.kv_usage) for name, one in runs}, is_share=True
+        ),
+    ]
 
+
+def _with_max(values: list[int] | list[float]) -> dict[str, float]:
     return {**summary(values), "max": max(values, default=0.0)}
 
 

@@ -78,8 +78,8 @@ def test_an_output_that_cannot_be_kept_is_refused(path):
 
 def test_a_disk_that_is_full_is_told(tmp_path):
     path = tmp_path / "out"
-    with BatchOutput(path) as output:
+    with BatchOutput(path) as output, Path("/dev/full").open("wb", buffering=0) as full:
         output._file.close()
-        output._file = Path("/dev/full").open("wb", buffering=0)
+        output._file = full
         with pytest.raises(ConfigError, match=r"cannot write to .*\n  No space left"):
             output.write(b"x\n")

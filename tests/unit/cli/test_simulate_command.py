@@ -13,9 +13,10 @@ import pytest
 from byte_models import LLAMA, save_byte_model
 from octavo.bench.arrivals import Workload, make_arrivals
 from octavo.bench.fidelity import errors
-from octavo.bench.simulation import Fate, Simulation, summary
+from octavo.bench.simulation import Fate, Simulation
+from octavo.bench.summaries import summary
 from octavo.cli.main import main
-from octavo.cli.simulate_plot import bars, histograms, over_time
+from octavo.cli.plots import bars, histograms, over_time
 
 COSTS = ["--executor.fixed-ms", "20", "--executor.per-token-ms", "1"]
 
