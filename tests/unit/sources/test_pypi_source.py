@@ -117,9 +117,6 @@ def test_what_a_killed_process_left_is_cleared_away(wheels: Path) -> None:
     models = wheels.parent / "cache" / "octavo" / "models"
     (models / ".fetch-tiny-model-dead").mkdir(parents=True)
     (models / ".fetch-tiny-model-dead" / "half.whl").write_bytes(b"x")
-    partial = models / "tiny-model-1.0" / "tiny_model" / ".tiny.gguf.partial"
-    partial.parent.mkdir(parents=True)
-    partial.write_bytes(CONTENT[:7])
 
     assert fetch(TINY).read_bytes() == CONTENT
     assert left_behind(wheels) == [".tiny-model.lock"]
@@ -178,15 +175,47 @@ def test_malformed_references_are_refused(reference: str, fault: str) -> None:
 
 def test_claims_aliases_and_its_prefix_only() -> None:
     source = PypiSource()
-    assert source.known_names() == ["smollm2"]
+    assert source.known_names() == ["smollm2", "gemma3-270m"]
     assert source.claims("smollm2")
     assert not source.claims("smollm3")
     assert not source.claims("org/repo")
 
 
-def test_the_demo_model_is_pinned_by_hash() -> None:
-    assert ALIASES["smollm2"].version == "0.1.2"
-    assert len(ALIASES["smollm2"].sha256 or "") == 64
+@pytest.mark.parametrize("alias", ALIASES)
+def test_known_models_are_pinned_by_hash(alias: str) -> None:
+    assert ALIASES[alias].version
+    assert ALIASES[alias].num_bytes
+    assert len(ALIASES[alias].sha256 or "") == 64
+
+
+CUT = WheelFile(
+    "tiny-model",
+    "1.0",
+    "whole.gguf",
+    hashlib.sha256(CONTENT + CONTENT).hexdigest(),
+    2 * len(CONTENT),
+    members=(("tiny-model", "tiny_model/tiny.gguf"), ("tiny-model", "tiny_model/tiny.gguf")),
+)
+
+
+def test_a_file_that_is_cut_is_joined(wheels: Path) -> None:
+    path = fetch(CUT)
+    assert path.name == "whole.gguf"
+    assert path.read_bytes() == CONTENT + CONTENT
+    assert left_behind(wheels) == [".tiny-model.lock"]
+
+
+def test_a_part_that_is_missing_leaves_nothing(wheels: Path) -> None:
+    parts = (*CUT.members[:1], ("tiny-model", "tiny_model/other.gguf"))
+    with pytest.raises(ModelNotFoundError, match="there is no file"):
+        fetch(replace(CUT, members=parts))
+    assert left_behind(wheels) == [".tiny-model.lock"]
+    assert not list(wheels.parent.rglob("whole*"))
+
+
+def test_parts_in_another_order_are_not_the_file(wheels: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="is not the file that is known"):
+        fetch(replace(CUT, members=CUT.members[:1]))
 
 
 @pytest.mark.parametrize(
