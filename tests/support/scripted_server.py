@@ -19,6 +19,7 @@ from octavo.config.schema import ServerConfig
 from octavo.errors import OctavoError
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.request_params import DeclaredParams
+from octavo.lora import lora_modules
 from octavo.plugin.options import RequestParams
 from octavo.serving.client import RestartPolicy
 from octavo.serving.logs import configure_logging
@@ -58,11 +59,12 @@ def plan_of(options):
     scripts = script, script | options.pop("second_script", {})
     every = options.pop("models", NAMES)
     settings = ServerConfig(**{"host": "127.0.0.1", "port": 0} | options)
+    adapters = lora_modules(settings.lora_modules)
     listener = bind(settings.host, settings.port)
     return ServerPlan(
         settings=settings,
         models=tuple(
-            model_of(names, json.dumps(scripts[i > 0]), is_first=not i)
+            model_of(names, json.dumps(scripts[i > 0]), adapters, is_first=not i)
             for i, names in enumerate(every)
         ),
         listener=listener,
@@ -71,12 +73,13 @@ def plan_of(options):
     )
 
 
-def model_of(names, script, *, is_first):
+def model_of(names, script, adapters, *, is_first):
     return ModelPlan(
         names=tuple(names),
         engine_config_json=script,
         process=start_engine_process(script, COMMAND) if is_first else None,
         load_texts=lambda: Texts(scripted.BytesTokenizer(), GenerationDefaults(), LastMessage()),
+        adapters=adapters if is_first else (),
         declared=DeclaredParams(dict.fromkeys(ScriptParams.model_fields, ScriptParams)),
         engine_command=COMMAND,
     )
