@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from family_samples import gemmas, hybrids, llamas
 from format_samples import (
     dummy_model,
     gguf_model,
@@ -21,6 +22,9 @@ SIMULATED = {"num-blocks": 40, "vocab-size": 258, "fixed-ms": 10, "per-token-ms"
 NETWORK = "its samples lie on a network: tests/unit/sources tries it with a stand-in for that"
 #: all that is not here needs no options and no sample
 GIVEN = {
+    ("architecture", "gemma"): (Given(sample=gemmas),),
+    ("architecture", "linear-hybrid"): (Given(sample=hybrids),),
+    ("architecture", "llama"): (Given(sample=llamas),),
     ("attention", "triton"): (Given(sample={"device": "cuda"}),),
     ("executor", "inline"): (Given(sample={"threads": 1}),),
     ("executor", "ranks"): (Given(sample={"tensor_parallel_size": 2}, is_full=True),),

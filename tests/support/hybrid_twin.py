@@ -17,6 +17,7 @@ from checkpoints import write_safetensors
 from octavo.testing.tensors.memory_checkpoint import MemoryCheckpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -68,9 +69,10 @@ class Hybrid:
         return write_safetensors(folder, self.config, [self.tensors])
 
     @torch.no_grad()
-    def logits(self, token_ids: list[int]) -> Tensor:
+    def logits(self, token_ids: list[int], tensors: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the logits [tokens, vocab] at every position of a prompt, float64."""
-        weights = {name: tensor.double() for name, tensor in self.tensors.items()}
+        tensors = self.tensors if tensors is None else tensors
+        weights = {name: tensor.double() for name, tensor in tensors.items()}
         x = weights["model.embed_tokens.weight"][token_ids]
         for index, kind in enumerate(self.layer_types):
             prefix = f"model.layers.{index}."

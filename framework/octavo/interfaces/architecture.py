@@ -82,9 +82,14 @@ class Architecture(ABC):
     """A model family.
 
     M1  parity with transformers on tiny random configs.
-    M2  every checkpoint tensor is used once, every parameter is written once.
+    M2  every checkpoint tensor is used once, every parameter is written once; what is missing,
+        misshapen or left over is told by its name.
     M3  prefill(n + m) = prefill(n), then m decodes.
-    M4  a forward pass calls only the handed ops and attention, and writes into step buffers.
+    M4  a forward pass calls only the handed ops and attention, and writes into step buffers: a
+        step that was recorded and is replayed has the same bits.
+    M5  a config that it cannot serve is refused with ModelLoadError, which names the key.
+    M6  logits of a token depend on its own sequence alone, whatever else is in the batch.
+    M7  two models share nothing, and a config is only read.
     """
 
     #: False when a forward pass decides anything by what its buffers hold

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from octavo.testing.proposers import ProposerSuite
     from octavo.testing.schedulers import SchedulerSuite
     from octavo.testing.sources import SourceSuite
+    from octavo.testing.tensors.architectures import ArchitectureSuite
     from octavo.testing.tensors.attentions import AttentionSuite
     from octavo.testing.tensors.ops import OpsSuite
     from octavo.testing.tensors.stages import StageSuite
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllocatorSuite",
+    "ArchitectureSuite",
     "AttentionSuite",
     "EvictionSuite",
     "ExecutorSuite",
@@ -52,6 +54,7 @@ __all__ = [
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
         "AllocatorSuite": "octavo.testing.allocators",
+        "ArchitectureSuite": "octavo.testing.tensors.architectures",
         "AttentionSuite": "octavo.testing.tensors.attentions",
         "EvictionSuite": "octavo.testing.evictions",
         "ExecutorSuite": "octavo.testing.executors",

@@ -29,6 +29,7 @@ KITS: Mapping[str, str] = MappingProxyType(
         "eviction": "octavo.testing.evictions",
         "sampler-stage": "octavo.testing.tensors.stages",
         "proposer": "octavo.testing.proposers",
+        "architecture": "octavo.testing.tensors.architectures",
         "weights": "octavo.testing.weights",
         "source": "octavo.testing.sources",
         "tokenizer": "octavo.testing.tokenizers",

@@ -11,6 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from octavo.errors import ModelLoadError, did_you_mean
+from octavo_plugins.architectures.config_values import (
+    invalid_key,
+    layer_types,
+    number,
+    whole,
+)
 from octavo_plugins.architectures.rope_config import longest_context, read_rotary
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 #: whether a linear has a bias; "maybe" = the checkpoint decides
 Bias = Literal["yes", "no", "maybe"]
 
+_THETA: Final = 10_000.0
 LAYER_TYPES: Final = ("full_attention", "sliding_attention")
 
 
@@ -52,7 +59,6 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "hidden_act": "silu",
         "max_position_embeddings": 32768,
         "rms_norm_eps": 1e-6,
-        "rope_theta": 10_000.0,
         "tie_word_embeddings": False,
         "use_sliding_window": False,
         "sliding_window": None,
@@ -144,24 +150,24 @@ def read_decoder_config(
     config = {**DEFAULTS, **family.defaults, **raw}
     if config[family.activation_key] not in family.activations:
         raise invalid_key(raw, family.activation_key, " or ".join(family.activations))
-    num_layers = _whole(config, "num_hidden_layers")
+    num_layers = whole(config, "num_hidden_layers")
     num_heads, num_kv_heads = _heads(config)
-    hidden_size = _whole(config, "hidden_size")
-    head_dim = _whole(config, "head_dim", hidden_size // num_heads)
+    hidden_size = whole(config, "hidden_size")
+    head_dim = whole(config, "head_dim", hidden_size // num_heads)
     if head_dim % 2:
         raise invalid_key(config, "head_dim", "an even number")
-    positions = _whole(config, "max_position_embeddings")
-    rotary = read_rotary(raw, head_dim, positions, config["rope_theta"])
+    positions = whole(config, "max_position_embeddings")
+    rotary = read_rotary(raw, head_dim, positions, family.defaults.get("rope_theta", _THETA))
     has_rotary = _rotary_layers(config, family, num_layers)
     return DecoderConfig(
-        vocab_size=_whole(config, "vocab_size"),
+        vocab_size=whole(config, "vocab_size"),
         hidden_size=hidden_size,
-        intermediate_size=_whole(config, "intermediate_size"),
+        intermediate_size=whole(config, "intermediate_size"),
         num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        norm_eps=float(config["rms_norm_eps"]),
+        norm_eps=number(config, "rms_norm_eps"),
         is_tied=bool(config["tie_word_embeddings"]),
         qkv_bias=family.qkv_bias or _bias(raw, "attention_bias"),
         output_bias=family.output_bias or _bias(raw, "attention_bias"),
@@ -190,8 +196,8 @@ def _family(raw: Mapping[str, Any], families: Mapping[str, Family]) -> Family:
 
 def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
     """Return the heads of queries, and those of keys and values."""
-    num_heads = _whole(config, "num_attention_heads")
-    num_kv_heads = _whole(config, "num_key_value_heads", num_heads)
+    num_heads = whole(config, "num_attention_heads")
+    num_kv_heads = whole(config, "num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
         valid = f"a divisor of {num_heads} attention heads"
         raise invalid_key(config, "num_key_value_heads", valid)
@@ -202,12 +208,12 @@ def _rotary_layers(config: Mapping[str, Any], family: Family, num_layers: int) -
     if not family.has_rope_switch:
         return (True,) * num_layers
     if config["no_rope_layers"] is None:
-        interval = _whole(config, "no_rope_layer_interval")
+        interval = whole(config, "no_rope_layer_interval")
         return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
-    switches = tuple(bool(switch) for switch in config["no_rope_layers"])  # 1 = rotary
-    if len(switches) < num_layers:
+    switches = config["no_rope_layers"]  # 1 = rotary
+    if not isinstance(switches, list | tuple) or len(switches) < num_layers:
         raise invalid_key(config, "no_rope_layers", f"a list of {num_layers} zeros and ones")
-    return switches[:num_layers]
+    return tuple(bool(switch) for switch in switches[:num_layers])
 
 
 def _windows(
@@ -218,16 +224,17 @@ def _windows(
     is_off = family.windows == "upper-layers" and not config["use_sliding_window"]
     if family.windows == "none" or window is None or is_off:
         return (None,) * num_layers
-    window = _whole(config, "sliding_window")
+    window = whole(config, "sliding_window")
     if types is not None:
-        if len(types) < num_layers or any(kind not in LAYER_TYPES for kind in types):
-            valid = f"{num_layers} of {' or '.join(LAYER_TYPES)}"
-            raise invalid_key(config, "layer_types", valid)
-        slides = [kind == "sliding_attention" for kind in types[:num_layers]]
+        kinds = layer_types(config, num_layers, LAYER_TYPES, " or ".join(LAYER_TYPES))
+        slides = [kind == "sliding_attention" for kind in kinds]
     elif family.windows == "all":
         slides = [True] * num_layers
     elif family.windows == "upper-layers":
-        slides = [layer >= config["max_window_layers"] for layer in range(num_layers)]
+        first = config["max_window_layers"]
+        if not isinstance(first, int):
+            raise invalid_key(config, "max_window_layers", "a whole number")
+        slides = [layer >= first for layer in range(num_layers)]
     else:
         slides = [config["use_sliding_window"] and not rotary for rotary in has_rotary]
     return tuple(window if is_sliding else None for is_sliding in slides)
@@ -237,18 +244,3 @@ def _bias(raw: Mapping[str, Any], key: str) -> Bias:
     if raw.get(key) is None:
         return "maybe"
     return "yes" if raw[key] else "no"
-
-
-def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = config.get(key)
-    if value is None and default is not None:
-        return default
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    raise invalid_key(config, key, "a whole number above 0")
-
-
-def invalid_key(config: Mapping[str, Any], key: str, valid: str) -> ModelLoadError:
-    """Return the error for a key whose value cannot be, or that is missing."""
-    stated = repr(config[key]) if key in config else "that is missing"
-    return ModelLoadError(f"unsupported {key} {stated} (the model's config)", f"valid: {valid}")

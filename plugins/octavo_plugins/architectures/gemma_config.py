@@ -10,10 +10,18 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from octavo_plugins.architectures.config_values import (
+    invalid_key,
+    layer_types,
+    mapping,
+    number,
+    number_or_null,
+    whole,
+)
 from octavo_plugins.architectures.decoder_config import (
+    LAYER_TYPES,
     DecoderConfig,
     Family,
-    invalid_key,
     read_decoder_config,
 )
 from octavo_plugins.architectures.rope_config import read_rotary
@@ -87,50 +95,34 @@ def read_gemma_config(raw: Mapping[str, Any]) -> GemmaConfig:
     if by_type:
         plain["rope_parameters"] = by_type.get("full_attention")
     decoder = read_decoder_config(plain, GEMMA_FAMILIES)
+    kinds = layer_types(plain, decoder.num_layers, LAYER_TYPES, " or ".join(LAYER_TYPES))
     local = decoder.rotary
     if family == GEMMA3:
         keys = {"rope_parameters": by_type.get("sliding_attention")}
-        theta = _number(raw, "rope_local_base_freq", LOCAL_THETA) or LOCAL_THETA
+        theta = number(raw, "rope_local_base_freq", LOCAL_THETA)
         local = read_rotary(keys, decoder.head_dim, decoder.max_positions, theta)
     # Gemma 3 norms queries and keys instead; transformers does not look at a cap in its config
-    softcap = _number(raw, "attn_logit_softcapping", 50.0) if family == GEMMA2 else None
-    scalar = _number(raw, "query_pre_attn_scalar", 256.0)
-    if scalar is None:
-        raise invalid_key(raw, "query_pre_attn_scalar", "a number above 0")
+    softcap = number_or_null(raw, "attn_logit_softcapping", 50.0) if family == GEMMA2 else None
+    scalar = number({"query_pre_attn_scalar": 256.0, **raw}, "query_pre_attn_scalar")
     return GemmaConfig(
         replace(decoder, attention_scale=scalar**-0.5, attention_softcap=softcap),
-        tuple(kind == "sliding_attention" for kind in plain["layer_types"][: decoder.num_layers]),
+        tuple(kind == "sliding_attention" for kind in kinds),
         local,
         decoder.hidden_size**0.5,
-        _number(raw, "final_logit_softcapping", 30.0 if family == GEMMA2 else None),
+        number_or_null(raw, "final_logit_softcapping", 30.0 if family == GEMMA2 else None),
     )
 
 
 def _layer_types(raw: Mapping[str, Any], family: str) -> list[str]:
-    pattern = raw.get("sliding_window_pattern", PATTERNS[family])
-    num_layers = raw.get("num_hidden_layers")
-    if not isinstance(pattern, int) or pattern < 1:
-        raise invalid_key(raw, "sliding_window_pattern", "a whole number above 0")
-    if not isinstance(num_layers, int):
-        raise invalid_key(raw, "num_hidden_layers", "a whole number above 0")
+    pattern = whole({"sliding_window_pattern": PATTERNS[family], **raw}, "sliding_window_pattern")
     return [
         "sliding_attention" if (layer + 1) % pattern else "full_attention"
-        for layer in range(num_layers)
+        for layer in range(whole(raw, "num_hidden_layers"))
     ]
 
 
 def _rope_by_layer_type(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return `rope_parameters` where it has an entry for each type of layer, else nothing."""
-    parameters = raw.get("rope_parameters") or {}
+    parameters = mapping(raw, "rope_parameters")
     is_nested = any(isinstance(value, dict) for value in parameters.values())
     return parameters if is_nested else {}
-
-
-def _number(raw: Mapping[str, Any], key: str, default: float | None) -> float | None:
-    """Return a number above 0; None where the config says null, the default where nothing."""
-    value = raw.get(key, default)
-    if value is None:
-        return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return float(value)
-    raise invalid_key(raw, key, "a number above 0, or null")

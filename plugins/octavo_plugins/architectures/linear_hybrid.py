@@ -19,12 +19,8 @@ import torch
 
 from octavo.interfaces.architecture import ParameterSpec
 from octavo.interfaces.attention import StateSpec
-from octavo_plugins.architectures.decoder_config import (
-    LAYER_TYPES,
-    Family,
-    invalid_key,
-    read_decoder_config,
-)
+from octavo_plugins.architectures.config_values import invalid_key, layer_types, whole
+from octavo_plugins.architectures.decoder_config import LAYER_TYPES, Family, read_decoder_config
 from octavo_plugins.architectures.decoder_weights import Layer
 from octavo_plugins.architectures.llama import Llama
 
@@ -131,8 +127,5 @@ def decays(num_heads: int) -> Tensor:
 
 
 def _layer_types(config: Mapping[str, Any]) -> list[str]:
-    num_layers, kinds = config.get("num_hidden_layers"), config.get("layer_types")
     valid = (*LAYER_TYPES, LINEAR)
-    if not kinds or len(kinds) != num_layers or any(kind not in valid for kind in kinds):
-        raise invalid_key(config, "layer_types", f"{num_layers} of {', '.join(valid)}")
-    return list(kinds)
+    return layer_types(config, whole(config, "num_hidden_layers"), valid, ", ".join(valid))

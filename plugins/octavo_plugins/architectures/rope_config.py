@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import ModelLoadError, did_you_mean
 from octavo.interfaces.architecture import RotaryConfig
+from octavo_plugins.architectures.config_values import invalid_key, is_number, mapping, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,10 +39,10 @@ def read_rotary(
 
     Raises ModelLoadError for an unknown type, and for numbers that are missing or not numbers.
     """
-    parameters = config.get("rope_parameters") or {}
-    scaling = dict(config.get("rope_scaling") or parameters)
+    parameters = mapping(config, "rope_parameters")
+    scaling = dict(mapping(config, "rope_scaling") or parameters)
     rope_type = scaling.pop("rope_type", None) or scaling.get("type") or "default"
-    if rope_type not in ROPE_TYPES:
+    if not isinstance(rope_type, str) or rope_type not in ROPE_TYPES:
         raise ModelLoadError(
             f"unknown rope_type {rope_type!r} (rope_parameters of the model's config)",
             did_you_mean(str(rope_type), ROPE_TYPES),
@@ -57,14 +58,14 @@ def read_rotary(
             round(max_positions / scaling["factor"]) if rope_type in STRETCHED else max_positions
         )
     scaling["original_max_position_embeddings"] = stated
-    theta = _first(scaling, config, parameters, key="rope_theta", default=default_theta)
-    partial = _first(scaling, config, parameters, key="partial_rotary_factor", default=1.0)
+    sources = (scaling, config, parameters)
+    partial = _number(*sources, key="partial_rotary_factor", default=1.0)
     factors = config.get("rope_frequency_factors")
     return RotaryConfig(
         head_dim=head_dim,
-        theta=float(theta),
+        theta=_number(*sources, key="rope_theta", default=default_theta),
         scaling={"rope_type": rope_type, **scaling},
-        partial_factor=float(partial),
+        partial_factor=partial,
         original_max_positions=stated,
         frequency_factors=None if factors is None else tuple(float(factor) for factor in factors),
     )
@@ -89,12 +90,14 @@ def _stated_original(
     key = "original_max_position_embeddings"
     places = {"llama3": (config, scaling), "yarn": (config, scaling), "linear": (scaling,)}
     stated = _first(*places.get(rope_type, ()), key=key, default=None)
-    return None if stated is None else int(stated)
+    if stated is None or is_number(stated):
+        return None if stated is None else int(stated)
+    raise invalid_key({key: stated}, key, "a whole number above 0")
 
 
 def _check_number(scaling: Mapping[str, Any], key: str, rope_type: str) -> None:
     value = scaling.get(key)
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+    if is_number(value):
         return
     raise ModelLoadError(
         f"bad {key} {value!r} for rope_type {rope_type!r} (rope_parameters of the model's config)",
@@ -104,3 +107,8 @@ def _check_number(scaling: Mapping[str, Any], key: str, rope_type: str) -> None:
 
 def _first(*sources: Mapping[str, Any], key: str, default: float | None) -> Any:
     return next((source[key] for source in sources if source.get(key) is not None), default)
+
+
+def _number(*sources: Mapping[str, Any], key: str, default: float) -> float:
+    """Return the first that is stated. Raises ModelLoadError unless it is a number above 0."""
+    return number({key: _first(*sources, key=key, default=default)}, key)

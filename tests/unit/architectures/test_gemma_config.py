@@ -97,7 +97,7 @@ def refusal(**changes) -> list[str]:
         ("use_bidirectional_attention", True, "false: each token sees those before"),
         ("final_logit_softcapping", 0, "a number above 0, or null"),
         ("query_pre_attn_scalar", None, "a number above 0"),
-        ("query_pre_attn_scalar", "256", "a number above 0, or null"),
+        ("query_pre_attn_scalar", "256", "a number above 0"),
         ("sliding_window_pattern", 0, "a whole number above 0"),
         ("num_hidden_layers", None, "a whole number above 0"),
         ("layer_types", [FULL], "7 of full_attention or sliding_attention"),
