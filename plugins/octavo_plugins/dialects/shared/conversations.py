@@ -29,6 +29,7 @@ class Conversation:
     messages: Sequence[Mapping[str, Any]]
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
+    tools: Sequence[Mapping[str, Any]] | None = None
     documents: Sequence[Mapping[str, Any]] | None = None
     template_kwargs: Mapping[str, Any] | None = None
 
@@ -55,6 +56,7 @@ def render(conversation: Conversation, model: ServedModel) -> str:
             conversation.messages,
             add_generation_prompt=not is_continued if given is None else given,
             continue_final_message=is_continued,
+            tools=conversation.tools,
             documents=conversation.documents,
             template_kwargs=conversation.template_kwargs,
         )

@@ -1,0 +1,86 @@
+"""A conversation's way to the engine: its prompt, what may come in the turn, and the call itself.
+
+Knows conversations, tools and generations. Does not know the shapes of any API.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from octavo.frontend.preprocess import Call
+from octavo.frontend.turns import ToolChoice, Turn, TurnRequest
+from octavo.sampling_params import RequestOutputKind
+from octavo.serving.generation import in_thread_if_long, start_generation
+from octavo_plugins.dialects.shared.calls import with_salt
+from octavo_plugins.dialects.shared.conversations import check_messages, render
+from octavo_plugins.dialects.shared.tools import tool_specs
+
+if TYPE_CHECKING:
+    from octavo.sampling_params import SamplingParams
+    from octavo.serving.context import Target
+    from octavo.serving.generation import Generation
+    from octavo.serving.models import ServedModel
+    from octavo_plugins.dialects.shared.bodies import CommonBody, Decoded
+    from octavo_plugins.dialects.shared.conversations import Conversation
+    from octavo_plugins.dialects.shared.identity import Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a request asks of a model beside its common fields.
+
+    `params` may hold a form; one that `choice` requires goes before it.
+    """
+
+    conversation: Conversation
+    params: SamplingParams
+    choice: ToolChoice = field(default_factory=ToolChoice)
+    add_special_tokens: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+async def prepared_turn(asked: Asked, model: ServedModel, num_bytes: int) -> tuple[str, Turn]:
+    """Return the prompt of a conversation, and the turn that is to follow it.
+
+    Tools that may not be called are not shown to the model either. Raises RequestError.
+    """
+    conversation = asked.conversation
+    check_messages(conversation.messages, model)
+    specs = tool_specs(conversation.tools or ())
+    if asked.choice.mode == "none":
+        conversation = replace(conversation, tools=None)
+    prompt = await in_thread_if_long(num_bytes, lambda: render(conversation, model))
+    turn = TurnRequest(
+        prompt=prompt,
+        tools=specs,
+        choice=asked.choice,
+        template_kwargs=conversation.template_kwargs,
+    )
+    return prompt, Turn(model.parsers, turn)
+
+
+async def start_turn(
+    decoded: Decoded[CommonBody], asked: Asked, target: Target, identity: Identity
+) -> tuple[Turn, Generation]:
+    """Hand a conversation to the engine. Raises as `start_generation` does."""
+    body, model = decoded.body, target.model
+    prompt, turn = await prepared_turn(asked, model, decoded.num_bytes)
+    params = asked.params
+    if turn.form is not None:
+        params = replace(params, structured_outputs=turn.form)
+    call = Call(
+        request_id=identity.call_id,
+        prompt=with_salt(prompt, body),
+        params=params,
+        arrival_s=time.monotonic(),
+        priority=body.priority or 0,
+        lora_request=target.adapters,
+        add_special_tokens=asked.add_special_tokens,
+        reasoning=turn.reasoning_marks,
+        visible_markers=turn.visible_markers,
+        metadata=asked.metadata,
+    )
+    kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
+    return turn, await start_generation(model, [call], kind)
