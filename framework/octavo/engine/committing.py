@@ -52,7 +52,8 @@ class Committer:
                     output.logprobs = logprobs[index][: len(token_ids)]
                 outputs.append(output)
             elif request.max_tokens == 0 and request.num_computed == request.num_prompt_tokens:
-                outputs.append(self.finish(request, "length"))
+                outputs.append(self.finish(request, "stop" if request.source.pooling else "length"))
+                outputs[-1].pooled = result.pooled.get(index)
         self.num_generated_tokens += num_generated
         return outputs
 
@@ -136,9 +137,9 @@ class Committer:
         if core.policy.takes_notes:
             core.policy.on_tokens(request, end - advance.start, core.view)
         if advance.is_prompt_scored and not request.is_scored:
-            if request.prompt_logprobs is None:
-                request.prompt_logprobs = [None]
-            request.prompt_logprobs.extend(result.prompt_logprobs.get(index, ()))
+            if request.source.pooling is None:
+                request.prompt_logprobs = request.prompt_logprobs or [None]
+                request.prompt_logprobs.extend(result.prompt_logprobs.get(index, ()))
             request.is_scored = end >= request.num_prompt_tokens
 
     def _output(self, request: Request, token_ids: list[int], reason: str | None) -> EngineOutput:

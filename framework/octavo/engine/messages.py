@@ -31,6 +31,9 @@ class EngineRequest:
     `seed` is always set; `choice` tells the sequences of one call with n > 1 apart.
     `eos_token_ids` end the sequence (empty with ignore_eos) and are barred before min_tokens.
     So do `stop_token_ids`, those of the parameters: a set, as there may be very many.
+
+    With `pooling`, "last" or "mean", nothing is generated (`max_tokens` is 0): wanted is the final
+    hidden state of the prompt's last token, or the mean of those of all its tokens.
     """
 
     request_id: str
@@ -48,6 +51,7 @@ class EngineRequest:
     grammar: GrammarSpec | None = None
     reasoning: ReasoningSpec | None = None
     adapters: tuple[AdapterUse, ...] = ()
+    pooling: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -55,9 +59,10 @@ class EngineOutput(msgspec.Struct, omit_defaults=True):
     """News of one request after a step. A struct, as there is one for each token.
 
     `prompt_logprobs` comes once, with the first output: one entry per prompt token, the first
-    None. `finish_reason`: stop, length, abort or error; `stop_reason` is the stop token id that
-    ended it, None for end-of-sequence. `error` says what went wrong; `is_refused` tells a fault
-    of the request from one of the engine, and `param` the field at fault.
+    None. `pooled` comes with the end: little-endian float32 [hidden]. `finish_reason`: stop,
+    length, abort or error; `stop_reason` is the stop token id that ended it, None for
+    end-of-sequence. `error` says what went wrong; `is_refused` tells a fault of the request from
+    one of the engine, and `param` the field at fault.
     """
 
     request_id: str
@@ -70,6 +75,7 @@ class EngineOutput(msgspec.Struct, omit_defaults=True):
     error: str | None = None
     is_refused: bool = False
     param: str | None = None
+    pooled: bytes | None = None
 
     def failure(self) -> RequestError | RequestFailedError:
         """Return the error of an output that ended with one, to be raised."""

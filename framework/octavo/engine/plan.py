@@ -27,6 +27,7 @@ class RowSpec:
     grammar: GrammarSpec | None = None
     adapters: tuple[AdapterUse, ...] = ()
     reasoning: ReasoningSpec | None = None
+    pooling: str | None = None
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class RowAdvance(msgspec.Struct):
     num_tokens: int
     new_block_ids: Sequence[Sequence[int]]  # by group: appended to the row's tables beforehand
     is_sampling: bool  # the last position yields a token
-    is_prompt_scored: bool = False  # prompt logprobs are wanted of these positions
+    is_prompt_scored: bool = False  # prompt logprobs or pooling are wanted of these positions
     drafts: tuple[int, ...] = ()
     num_drafts_wanted: int = 0  # how many the executor may propose after this step
 
@@ -102,6 +103,7 @@ class StepResult:
     """Aligned with `plan.advances`: the accepted ids of each (empty when it samples nothing).
 
     `logprobs` and `prompt_logprobs` hold entries by index of the advance, where asked for.
+    `pooled`: by index, the vector of a prompt that is computed now, as in `EngineOutput`.
     `drafts`: by index, what the executor guesses to come next. `errors`: by index, why that
     request failed; the others are good.
     """
@@ -112,3 +114,4 @@ class StepResult:
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     drafts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     errors: dict[int, RowError] = field(default_factory=dict)
+    pooled: dict[int, bytes] = field(default_factory=dict)

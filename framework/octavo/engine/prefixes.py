@@ -22,7 +22,7 @@ def is_prefix_coming(
     the request are cached already.
     """
     end = num_hits + block_size
-    if end >= len(request.token_ids) or not request.is_scored:
+    if end >= len(request.token_ids) or not request.may_reuse:
         return False
     wanted, extra = request.token_ids[:end], request.table.extra
     return any(

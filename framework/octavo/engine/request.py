@@ -59,7 +59,8 @@ class Request:
         self.num_cached_tokens = 0
         self.num_preemptions = 0
         self.epoch = 0  # grows with each preemption: results of older steps hold no KV any more
-        self.is_scored = source.params.prompt_logprobs is None  # prompt logprobs are complete
+        # all that is wanted of the prompt's positions is there
+        self.is_scored = source.params.prompt_logprobs is None and source.pooling is None
         self._reset_progress()
 
     def _reset_progress(self) -> None:
@@ -75,6 +76,11 @@ class Request:
     def params(self) -> SamplingParams:
         """Return the parameters, declared ones among them."""
         return self.source.params
+
+    @property
+    def may_reuse(self) -> bool:
+        """Return whether cached positions serve as well as computed ones."""
+        return self.is_scored or self.source.pooling == "last"
 
     @property
     def num_output_tokens(self) -> int:
@@ -113,6 +119,7 @@ class Request:
             source.grammar,
             source.adapters,
             source.reasoning,
+            source.pooling,
         )
         return RowStart(self.row, self.request_id, list(self.token_ids), spec)
 

@@ -278,7 +278,7 @@ class SchedulingCore:
         return self._match(request) if is_waiting else int(request.num_computed)
 
     def _match(self, request: Request) -> int:
-        if not request.is_scored:  # prompt logprobs need every position computed
+        if not request.may_reuse:  # prompt logprobs and means need every position computed
             request.table.keys = []
             return 0
         return self.allocator.match(request.table, request.token_ids)

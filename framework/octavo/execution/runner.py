@@ -13,6 +13,7 @@ import torch
 
 from octavo.engine.plan import RowError, StepResult
 from octavo.execution.batching import BatchBuilder
+from octavo.execution.pooling import PromptPooler
 from octavo.execution.recording import is_recordable, recording
 from octavo.execution.resources import Resources
 from octavo.execution.rows import Rows
@@ -99,6 +100,7 @@ class ModelRunner:
         self._builder = BatchBuilder(self.rows, buffers)
         self._sampler = RowSampler(architecture.ops, self.rows, stages)
         self._scorer = PromptScorer(architecture, self.rows, buffers)
+        self._pooler = PromptPooler(self.rows, buffers)
 
     def _run_layers(self) -> None:
         """Run the step: recorded once, then replayed, where everything in it can be."""
@@ -124,7 +126,9 @@ class ModelRunner:
         self._run_layers()
         errors = {index: RowError(why) for index, why in failed.items()}
         result = StepResult(plan.step, [()] * len(plan.advances), errors=errors)
-        self._scorer.score(plan, batch, result)
+        if any(advance.is_prompt_scored for advance in plan.advances):
+            self._scorer.score(plan, batch, result)
+            self._pooler.pool(plan, batch, result)
         if len(batch.sampled):
             self._sample(plan, batch, result)
         return result

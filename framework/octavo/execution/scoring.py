@@ -16,7 +16,7 @@ from octavo.interfaces.sampler import LogprobInputs
 
 if TYPE_CHECKING:
     from octavo.engine.messages import TokenLogprobs
-    from octavo.engine.plan import RowAdvance, StepPlan, StepResult
+    from octavo.engine.plan import RowAdvance, RowSpec, StepPlan, StepResult
     from octavo.execution.batching import FlatBatch
     from octavo.execution.rows import Rows
     from octavo.interfaces.architecture import Architecture, StepBuffers
@@ -39,12 +39,13 @@ class PromptScorer:
         """Fill `result.prompt_logprobs`: one entry per position whose next token is prompt."""
         for index, advance in enumerate(plan.advances):
             if advance.is_prompt_scored:
-                first = int(batch.query_start[index])
-                result.prompt_logprobs[index] = self._score_advance(advance, first)
+                spec = self._rows.spec(advance.row)
+                if spec.params.prompt_logprobs is not None:
+                    first = int(batch.query_start[index])
+                    result.prompt_logprobs[index] = self._score_advance(advance, spec, first)
 
-    def _score_advance(self, advance: RowAdvance, first: int) -> list[TokenLogprobs]:
+    def _score_advance(self, advance: RowAdvance, spec: RowSpec, first: int) -> list[TokenLogprobs]:
         """Score the advance whose tokens start at flat position `first`."""
-        spec = self._rows.spec(advance.row)
         end = min(advance.start + advance.num_tokens, spec.num_prompt_tokens - 1)
         records: list[TokenLogprobs] = []
         for start in range(advance.start, end, PIECE):

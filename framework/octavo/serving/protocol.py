@@ -70,6 +70,7 @@ class WireRequest(msgspec.Struct, array_like=True, frozen=True):
     eos_token_ids: tuple[int, ...]
     cache_salt: str | None
     adapters: tuple[AdapterUse, ...]
+    pooling: str | None
     metadata: dict[str, Any]
 
 

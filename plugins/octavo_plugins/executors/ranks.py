@@ -134,7 +134,8 @@ class RanksExecutor(Executor):
 def _identity(spec: RowSpec) -> tuple[int, ...]:
     """Return what is equal for the sequences of one request, which share the objects."""
     shared = spec.params, spec.eos_token_ids, spec.bad_words_ids, spec.grammar, spec.adapters
-    return spec.num_prompt_tokens, *map(id, shared)
+    rest = spec.reasoning, spec.pooling
+    return spec.num_prompt_tokens, *map(id, (*shared, *rest))
 
 
 def _sendable(spec: RowSpec) -> tuple[RowSpec, str | None]:

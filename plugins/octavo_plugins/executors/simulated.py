@@ -35,7 +35,9 @@ _OFFSET, _PRIME = 0xCBF29CE484222325, 0x100000001B3
 #: what a model has that nobody has named
 _VOCAB_SIZE: Final = 32_000
 _MODEL_LEN: Final = 8192
-_NO_LOGITS: Final = "a simulated model has no logits: no logprobs, processors or grammars"
+_NO_LOGITS: Final = (
+    "a simulated model has no logits: no logprobs, processors or grammars, and no embeddings"
+)
 
 
 class SimulatedOptions(ComponentOptions):
@@ -93,7 +95,7 @@ class _Row:
         self._barred = frozenset(spec.eos_token_ids) | frozenset(params.stop_token_ids or ())
         self._state = hash_of(start.token_ids)
         asks_logits = params.logprobs is not None or params.prompt_logprobs is not None
-        has_error = asks_logits or params.logits_processors
+        has_error = asks_logits or params.logits_processors or spec.pooling
         self.error = RowError(_NO_LOGITS, is_refused=True) if has_error else None
 
     def next_token(self, vocab_size: int) -> int:
