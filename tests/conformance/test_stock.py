@@ -19,6 +19,7 @@ from stock_suites import Given, effort_here, stock_suites, strangers
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread_fixture)
 
 SIMULATED = {"num-blocks": 40, "vocab-size": 258, "fixed-ms": 10, "per-token-ms": 1}
+PART = {"num-layers": 1, "chunk-tokens": 8}
 NETWORK = "its samples lie on a network: tests/unit/sources tries it with a stand-in for that"
 #: all that is not here needs no options and no sample
 GIVEN = {
@@ -29,7 +30,10 @@ GIVEN = {
     ("executor", "inline"): (Given(sample={"threads": 1}),),
     ("executor", "ranks"): (Given(sample={"tensor_parallel_size": 2}, is_full=True),),
     ("executor", "simulated"): (Given(SIMULATED),),
-    ("proposer", "draft-model"): (Given({"model": "same"}),),
+    ("proposer", "draft-model"): (
+        Given(),
+        Given({"num-layers": 1, "chunk-tokens": 8}, name="part"),
+    ),
     ("proposer", "ngram"): (Given(), Given({"min-ngram": 1, "num-drafts": 3}, name="short")),
     ("scheduler", "priority"): (Given(), Given({"ageing-s": 5}, name="ageing")),
     ("source", "hub"): (Given(why_not=NETWORK),),

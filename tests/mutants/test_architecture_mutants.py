@@ -140,14 +140,19 @@ class LastRowForAll(Llama):
         super().logits(step)
 
 
-class SharedWork(Llama):
-    """Layers are kept by their config, for all models of it."""
+class Saving(Llama):
+    """Norms otherwise in each third step, whosever it is."""
 
-    KEPT = {}
+    STEPS = []
 
-    def prepare(self, *sizes):
-        super().prepare(*sizes)
-        self._layers = self.KEPT.setdefault(self.shape, self._layers)
+    def forward(self, step):
+        self.STEPS.append(step)
+        kept = self._layers
+        if len(self.STEPS) % 3 == 0:
+            self._layers = [*kept[:-1], replace(kept[-1], input_norm=kept[0].input_norm + 1)]
+            self._layers[-2] = replace(kept[-2], next_norm=self._layers[-1].input_norm)
+        super().forward(step)
+        self._layers = kept
 
 
 class WritesConfig(Llama):
@@ -176,7 +181,7 @@ MUTANTS = [
     (NumbersAsTheyAre, "M5", one("Llama-2")),
     (OffersMore, "M5", one("Llama-2")),
     (LastRowForAll, "M6", one("Llama-2")),
-    (SharedWork, "M7", one("Llama-2")),
+    (Saving, "M7", one("Llama-2")),
     (WritesConfig, "M7", one("Llama-2")),
 ]
 

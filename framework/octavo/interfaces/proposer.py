@@ -44,10 +44,11 @@ class DraftView(Protocol):
 class Proposer(ABC):
     """Proposes drafts: an `EngineProposer` or an `ExecutorProposer`.
 
-    D1  a pure function of the request's tokens: same tokens, same drafts.
-    D2  at most `max_tokens` drafts; none is a good answer.
+    D1  a pure function of the request's tokens, and beside a model of its seed: same tokens, same
+        drafts, whatever was rejected or written over before.
+    D2  at most `max_tokens` drafts, which are ids of the vocabulary; none is a good answer.
     D3  `forget` leaves nothing behind of a request or row; unknown ones are ignored.
-    D4  a request is not changed by being looked at.
+    D4  a request is not changed by being looked at, nor by a rehearsal.
     D5  the text is the same with it as without.
     """
 

@@ -8,13 +8,9 @@ Knows plans, results and engines. Does not know models, or where they run.
 
 from __future__ import annotations
 
-import json
-import tempfile
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.resolve import resolve
@@ -24,10 +20,11 @@ from octavo.interfaces.adapter import AdapterSpec
 from octavo.interfaces.executor import Executor
 from octavo.testing.engines import request, run_all
 from octavo.testing.invariants import PromiseBroken, Promises
+from octavo.testing.made_up_model import settings_beside
 from octavo.testing.suite import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from octavo.engine.engine import Engine
     from octavo.engine.messages import EngineRequest
@@ -35,22 +32,6 @@ if TYPE_CHECKING:
 
 promises = Promises("executor", Executor)
 
-#: a llama of two layers, whose tokens are bytes
-_MODEL: Mapping[str, Any] = MappingProxyType(
-    {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 258,
-        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 256,
-        "eos_token_id": 257, "tie_word_embeddings": False,
-    }
-)  # fmt: skip
-_SIZES: Mapping[str, Any] = MappingProxyType(
-    {
-        "max_num_seqs": 4, "max_num_batched_tokens": 64, "max_model_len": 256, "block_size": 16,
-        "num_gpu_blocks_override": 40, "threads": 1,
-    }
-)  # fmt: skip
 _ENDING_S = 3.0
 
 
@@ -58,11 +39,8 @@ _ENDING_S = 3.0
 def _running(subject: Subject, **settings: Any) -> Iterator[Engine]:
     """Start an engine on a fresh executor, and close it."""
     given = subject.sample if isinstance(subject.sample, dict) else {}
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(dict(_MODEL)))
-        model = {} if "model" in given else {"model": folder, "load_format": "dummy"}
-        config = resolve(overrides={**_SIZES, **model, **given, **settings})
-        engine = build_engine(config, subject.build())
+    with settings_beside({**given, **settings}) as overrides:
+        engine = build_engine(resolve(overrides=overrides), subject.build())
         try:
             yield engine
         finally:

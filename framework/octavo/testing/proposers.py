@@ -1,12 +1,14 @@
 """The promises of proposers: D1 to D5.
 
-Those that run beside a model, in the executor, are asked for what needs no model.
+Those that run beside a model, in the executor, are tried beside one: `sample` is then settings of
+the engine, as `LLM` takes them, and names a "model" if they cannot draft for a tiny llama.
 
 Knows token ids and requests. Does not know how any proposer guesses.
 """
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +24,12 @@ from octavo.testing.suite import Suite
 
 if TYPE_CHECKING:
     from octavo.testing.engine_traces import Trace
+    from octavo.testing.invariants import Check
     from octavo.testing.subjects import Subject
 
 promises = Promises("proposer", Proposer)
 
-_BESIDE_A_MODEL = "it runs beside a model, and this needs none"
+_BESIDE_A_MODEL = "octavo.testing.tensors.drafts"
 
 
 @dataclass(slots=True)
@@ -50,11 +53,17 @@ def _is_engines(subject: Subject) -> bool:
     return issubclass(subject.cls, EngineProposer)
 
 
+def _beside_a_model(check: str, subject: Subject) -> str | None:
+    """Try a proposer of the executor; what does so needs torch, and is imported only here."""
+    tried: Check = getattr(importlib.import_module(_BESIDE_A_MODEL), check)
+    return tried(subject)
+
+
 @promises.keeps("D1")
 def the_same_tokens_give_the_same_drafts(subject: Subject) -> str | None:
     """At once or grown token by token, alone or among others, under any id."""
     if not _is_engines(subject):
-        return _BESIDE_A_MODEL
+        return _beside_a_model("drafts_are_those_of_a_fresh_start", subject)
 
     def body(texts: list[list[int]]) -> None:
         grown: EngineProposer = subject.build()
@@ -87,7 +96,7 @@ def there_are_never_more_drafts_than_wanted(subject: Subject) -> str | None:
     if most < 0:
         raise PromiseBroken(f"max_drafts is {most!r}")
     if not isinstance(proposer, EngineProposer):
-        return _BESIDE_A_MODEL
+        return _beside_a_model("drafts_are_ids_and_not_too_many", subject)
 
     def body(case: tuple[list[int], int]) -> None:
         text, wanted = case
@@ -106,10 +115,9 @@ def there_are_never_more_drafts_than_wanted(subject: Subject) -> str | None:
 def forgetting_leaves_nothing_behind(subject: Subject) -> str | None:
     """And forgetting what is unknown is fine."""
     proposer: Proposer = subject.build()
-    proposer_forget: Any = getattr(proposer, "forget")  # noqa: B009 - of an id, or of a row
     if not isinstance(proposer, EngineProposer):
-        return _BESIDE_A_MODEL
-    proposer_forget("never seen")
+        return _beside_a_model("rows_that_ended_leave_nothing", subject)
+    proposer.forget("never seen")
     before = census(proposer)
     for number in range(20):
         text = [1, 2, 3, 4, 5, 6] * (number + 1)
@@ -129,7 +137,7 @@ def forgetting_leaves_nothing_behind(subject: Subject) -> str | None:
 def a_request_is_not_changed(subject: Subject) -> str | None:
     """Its tokens are the engine's own list."""
     if not _is_engines(subject):
-        return _BESIDE_A_MODEL
+        return _beside_a_model("requests_are_not_changed", subject)
 
     def body(text: list[int]) -> None:
         view = _View("r", list(text), 1)
@@ -147,7 +155,7 @@ def a_request_is_not_changed(subject: Subject) -> str | None:
 def it_changes_no_text(subject: Subject) -> str | None:
     """Random traces of requests, each of which gets the tokens that it gets alone."""
     if not _is_engines(subject):
-        return _BESIDE_A_MODEL
+        return _beside_a_model("the_text_is_the_same_beside_a_model", subject)
     modes = {name: one for name, one in MODES.items() if name.startswith("drafts")}
 
     def body(trace: Trace) -> None:
