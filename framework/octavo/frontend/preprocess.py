@@ -133,7 +133,7 @@ class Preprocessor:
         params = checked.params
         token_ids = prompt.token_ids
         if token_ids is None:
-            token_ids = self._encode(prompt.text or "", is_plain=call.add_special_tokens)
+            token_ids = self.encode(prompt.text or "", add_special_tokens=call.add_special_tokens)
         if params.truncate_prompt_tokens is not None:
             token_ids = token_ids[-params.truncate_prompt_tokens :]
         check_prompt_ids(token_ids, self.info)
@@ -180,11 +180,11 @@ class Preprocessor:
         """Return the parameters of a caller who gave none: the model's own defaults."""
         return self.defaults.sampling_params()
 
-    def _encode(self, text: str, *, is_plain: bool) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of a text. One that brings its own BOS gets no second one (B44)."""
-        token_ids = self.tokenizer.encode(text, add_special_tokens=is_plain)
+        token_ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
         bos = self.tokenizer.bos_token_id
-        has_two = is_plain and bos is not None and token_ids[:2] == [bos, bos]
+        has_two = add_special_tokens and bos is not None and token_ids[:2] == [bos, bos]
         return token_ids[1:] if has_two else token_ids
 
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:

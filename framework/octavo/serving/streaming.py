@@ -22,6 +22,11 @@ def event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
+def named_event(name: str, data: bytes) -> bytes:
+    """Return one server-sent event that has a name."""
+    return b"event: " + name.encode() + b"\n" + event(data)
+
+
 class EventStream(ASGIStreamingResponse):
     """Sends the events of a generator, and closes it on every way out.
 

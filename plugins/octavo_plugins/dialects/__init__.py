@@ -17,11 +17,16 @@ class Plugin(OctavoSpecs):
     """Declares the stock HTTP dialects."""
 
     def octavo_dialects(self) -> Iterator[Component[Dialect]]:
-        """Yield openai, ops."""
+        """Yield openai, anthropic, ops."""
         yield Component(
             name="openai",
             target="octavo_plugins.dialects.openai.dialect:OpenAIDialect",
             summary="/v1/models, /v1/chat/completions, /v1/completions",
+        )
+        yield Component(
+            name="anthropic",
+            target="octavo_plugins.dialects.anthropic.dialect:AnthropicDialect",
+            summary="/v1/messages, /v1/messages/count_tokens",
         )
         yield Component(
             name="ops",

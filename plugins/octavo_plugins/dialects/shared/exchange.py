@@ -46,7 +46,7 @@ class AnswerWriter(Protocol):
         """Return the event that tells of an error after the answer has begun."""
 
     def last(self) -> bytes:
-        """Return what every stream ends with, also one that failed."""
+        """Return what every stream ends with, also one that failed; possibly nothing."""
 
 
 async def read_body(
@@ -101,4 +101,5 @@ async def guarded(
         yield answer.failure(api_error_of(error))
     finally:
         generation.close()
-    yield answer.last()
+    if last := answer.last():
+        yield last

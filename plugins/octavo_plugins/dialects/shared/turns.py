@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from octavo.serving.context import Target
     from octavo.serving.generation import Generation
     from octavo.serving.models import ServedModel
-    from octavo_plugins.dialects.shared.bodies import CommonBody, Decoded
+    from octavo_plugins.dialects.shared.bodies import Decoded
     from octavo_plugins.dialects.shared.conversations import Conversation
     from octavo_plugins.dialects.shared.identity import Identity
 
@@ -62,7 +62,7 @@ async def prepared_turn(asked: Asked, model: ServedModel, num_bytes: int) -> tup
 
 
 async def start_turn(
-    decoded: Decoded[CommonBody], asked: Asked, target: Target, identity: Identity
+    decoded: Decoded[Any], asked: Asked, target: Target, identity: Identity
 ) -> tuple[Turn, Generation]:
     """Hand a conversation to the engine. Raises as `start_generation` does."""
     body, model = decoded.body, target.model

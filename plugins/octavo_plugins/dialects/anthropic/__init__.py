@@ -1,0 +1,1 @@
+"""The API of Anthropic: messages, and how many tokens they are."""
