@@ -2,8 +2,9 @@
 
 Its argument is a JSON object: fields of `ServerConfig`, and under `script` those of the engine's
 `Script`; `models` holds the names of each model, and `second_script` what is another for those
-after the first. The tokenizer is `BytesTokenizer`; a chat's prompt is the last message, so that the
-engine repeats what was said: FORCE(text) is to say it.
+after the first. `parsers` names the parsers of calls and of reasoning. The tokenizer is
+`BytesTokenizer`; a chat's prompt is the last message, so that the engine repeats what was said:
+FORCE(text) is to say it.
 """
 
 import json
@@ -18,6 +19,7 @@ import scripted_engine
 from octavo.config.schema import ServerConfig
 from octavo.errors import OctavoError
 from octavo.frontend.defaults import GenerationDefaults
+from octavo.frontend.parsers import Chosen, ModelParsers
 from octavo.frontend.request_params import DeclaredParams
 from octavo.lora import lora_modules
 from octavo.plugin.options import RequestParams
@@ -28,6 +30,8 @@ from octavo.serving.process import start_engine_process
 from octavo.serving.server import serve
 from octavo.serving.startup import bind
 from octavo.serving.tls import tls_of
+from octavo.testing.subjects import stock
+from octavo_plugins.dialects.anthropic.dialect import AnthropicDialect
 from octavo_plugins.dialects.openai.dialect import OpenAIDialect
 from octavo_plugins.dialects.ops.dialect import OpsDialect
 
@@ -58,27 +62,37 @@ def plan_of(options):
     script = SCRIPT | options.pop("script", {})
     scripts = script, script | options.pop("second_script", {})
     every = options.pop("models", NAMES)
+    parsers = parsers_of(*options.pop("parsers", (None, None)))
     settings = ServerConfig(**{"host": "127.0.0.1", "port": 0} | options)
     adapters = lora_modules(settings.lora_modules)
     listener = bind(settings.host, settings.port)
     return ServerPlan(
         settings=settings,
         models=tuple(
-            model_of(names, json.dumps(scripts[i > 0]), adapters, is_first=not i)
+            model_of(names, json.dumps(scripts[i > 0]), adapters, parsers, is_first=not i)
             for i, names in enumerate(every)
         ),
         listener=listener,
         tls=tls_of(settings),
-        load_dialects=lambda: [OpenAIDialect(), OpsDialect()],
+        load_dialects=lambda: [OpenAIDialect(), AnthropicDialect(), OpsDialect()],
     )
 
 
-def model_of(names, script, adapters, *, is_first):
+def parsers_of(tools, reasoning):
+    names = [name for name in (tools, reasoning) if name]
+    built = {name: stock("parser", name) for name in names}  # one that reads both is built once
+    return ModelParsers(
+        *(Chosen(built.get(name), name or "none", "") for name in (tools, reasoning))
+    )
+
+
+def model_of(names, script, adapters, parsers, *, is_first):
+    texts = Texts(scripted.BytesTokenizer(), GenerationDefaults(), LastMessage(), parsers)
     return ModelPlan(
         names=tuple(names),
         engine_config_json=script,
         process=start_engine_process(script, COMMAND) if is_first else None,
-        load_texts=lambda: Texts(scripted.BytesTokenizer(), GenerationDefaults(), LastMessage()),
+        load_texts=lambda: texts,
         adapters=adapters if is_first else (),
         declared=DeclaredParams(dict.fromkeys(ScriptParams.model_fields, ScriptParams)),
         engine_command=COMMAND,

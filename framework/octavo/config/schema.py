@@ -180,6 +180,9 @@ class ModelConfig(Section):
     reasoning_parser: str = Field(
         "auto", description="parser component that reads reasoning; 'auto' asks the chat template"
     )
+    pooling: Literal["auto", "last", "mean"] = Field(
+        "auto", description="what vectors are made of; 'auto' asks the model, or takes the last"
+    )
 
 
 class ServerConfig(Section):
@@ -241,6 +244,9 @@ class ServerConfig(Section):
     strict_fields: bool = Field(
         default=False,
         description="answer a request with fields nobody knows with 400, instead of a warning",
+    )
+    reasoning_field: Literal["both", "reasoning", "reasoning_content"] = Field(
+        "both", description="what a message's reasoning is called in answers of OpenAI's chat"
     )
     idle_seconds: OptionalFloat = Field(
         None, gt=0, description="unload a model that nobody has used for so long; default: never"

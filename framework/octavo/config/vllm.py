@@ -52,6 +52,7 @@ OWN_FLAGS = frozenset(
         *("max-step-ms", "max-stream-backlog-tokens", "shutdown-timeout-s", "strict-fields"),
         *("idle-seconds", "open-metrics", "request-timeout-s"),
         *("allow-replace", "disable-plugin", "only-plugin", "plugin", "strict-plugins", "threads"),
+        *("pooling", "reasoning-field"),
     }
 )
 

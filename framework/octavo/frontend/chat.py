@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: what OpenAI's parts of text are called, in messages and in answers that are sent back
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+#: what clients call the reasoning of a message; Harmony's template has a third name for it
+_REASONING = ("reasoning", "reasoning_content")
 #: name of the template that some models have beside the usual one, for requests with tools
 _TOOL_TEMPLATE = "tool_use"
 
@@ -139,7 +141,19 @@ def _message(index: int, message: Any, *, keeps_parts: bool) -> dict[str, Any]:
         plain["content"] = ""
     if message.get("tool_calls"):
         plain["tool_calls"] = _tool_calls(where, message["tool_calls"])
+    plain.update(_reasoning(where, message))
     return plain
+
+
+def _reasoning(where: str, message: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a message has thought by all names that templates have for it."""
+    found = [name for name in _REASONING if message.get(name)]
+    if not found:
+        return {}
+    text = message[found[0]]
+    if not isinstance(text, str):
+        raise RequestError(f"{where}.{found[0]} must be a string", param="messages")
+    return dict.fromkeys((*_REASONING, "thinking"), text)
 
 
 def _part(where: str, part: Any) -> dict[str, str]:

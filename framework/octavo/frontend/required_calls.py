@@ -8,15 +8,16 @@ Knows JSON schemas of tools. Does not know grammars, or how a family writes call
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.call_scanner import CallScanner
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from octavo.interfaces.parser import ToolSpec, TurnContext
+    from octavo.interfaces.parser import Parser, ToolSpec, TurnContext
     from octavo.text.turn_scanner import Script
 
 #: between the parts of the JSON there is a space or nothing: a model cannot lose itself in them
@@ -42,6 +43,30 @@ def required_form(tools: Sequence[ToolSpec], *, is_parallel: bool) -> Structured
     return _form(schema)
 
 
+def strict_form(parser: Parser | None, tools: Sequence[ToolSpec]) -> StructuredOutputsParams | None:
+    """Return the form of calls that begin at the family's own mark, where a tool is strict.
+
+    Text is free but for calls. None where no tool is strict, or the family writes arguments in
+    another way than as JSON. Raises as `named_form`.
+    """
+    if parser is None or not any(tool.is_strict for tool in tools):
+        return None
+    tags = [(tool, parser.call_tag(tool)) for tool in tools]
+    structures = [
+        {
+            "begin": tag.begin,
+            "schema": dict(tool.parameters) if tool.is_strict else dict(_ANY_OBJECT),
+            "end": tag.end,
+        }
+        for tool, tag in tags
+        if tag is not None
+    ]
+    if len(structures) < len(tags):
+        return None
+    triggers = list(dict.fromkeys(tag.trigger for _, tag in tags if tag is not None))
+    return StructuredOutputsParams(structural_tag={"structures": structures, "triggers": triggers})
+
+
 def _form(schema: dict[str, Any]) -> StructuredOutputsParams:
     return StructuredOutputsParams(json=schema, whitespace_pattern=_WHITESPACE)
 
@@ -49,13 +74,15 @@ def _form(schema: dict[str, Any]) -> StructuredOutputsParams:
 def _call_schema(index: int, tool: ToolSpec, definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of one call; what its parameters define is moved to `definitions`."""
     schema = dict(tool.parameters) or dict(_ANY_OBJECT)
-    prefix = f"tool{index}."
+    prefix = f"#/$defs/tool{index}."
     own = {
         f"#/{key}/{name}": value
         for key in _DEFINITIONS
         for name, value in dict(schema.pop(key, None) or {}).items()
     }
-    places = {place: f"#/$defs/{prefix}{place.rpartition('/')[2]}" for place in own}
+    places = {place: prefix + place.rpartition("/")[2] for place in own}
+    if _refers_to_itself(tool.parameters):
+        own["#"], places["#"] = schema, f"{prefix}whole"
     for place, value in own.items():
         definitions[places[place].rpartition("/")[2]] = _with_places(value, places)
     return {
@@ -67,6 +94,15 @@ def _call_schema(index: int, tool: ToolSpec, definitions: dict[str, Any]) -> dic
         "required": ["name", "parameters"],
         "additionalProperties": False,
     }
+
+
+def _refers_to_itself(schema: Any) -> bool:
+    """Return whether a schema refers to itself as a whole."""
+    if isinstance(schema, list):
+        return any(map(_refers_to_itself, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    return schema.get("$ref") == "#" or any(map(_refers_to_itself, schema.values()))
 
 
 def _with_places(schema: Any, places: Mapping[str, str]) -> Any:
@@ -85,7 +121,7 @@ def _with_places(schema: Any, places: Mapping[str, str]) -> Any:
 
 def _moved(reference: str, places: Mapping[str, str]) -> str:
     for place, moved in places.items():
-        if reference == place or reference.startswith(f"{place}/"):
+        if reference == place or (place != "#" and reference.startswith(f"{place}/")):
             return moved + reference.removeprefix(place)
     return reference
 

@@ -22,7 +22,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from octavo.errors import RequestError, did_you_mean
-from octavo.frontend.required_calls import NamedCall, RequiredCalls, named_form, required_form
+from octavo.frontend.required_calls import (
+    NamedCall,
+    RequiredCalls,
+    named_form,
+    required_form,
+    strict_form,
+)
 from octavo.interfaces.parser import (
     CallArguments,
     CallBegin,
@@ -85,11 +91,23 @@ class Turn:
         self._request = request
         tools = () if request.choice.mode == "none" else request.tools
         self._context = TurnContext(request.prompt, tuple(tools), request.template_kwargs)
+        #: what the answer's text must be, after its reasoning; None for any text
         self.form = self._form()
         reasoning = parsers.reasoning.parser
         self.reasoning_marks: ReasoningMarks | None = (
             None if reasoning is None else reasoning.reasoning_marks(self._context)
         )
+
+    @property
+    def reads_reasoning(self) -> bool:
+        """Return whether a parser looks for reasoning."""
+        return self._parsers.reasoning.parser is not None
+
+    @property
+    def unheld_tools(self) -> list[str]:
+        """Return the tools whose strict schemas nothing holds the model to."""
+        is_held = self.form is not None or self._request.choice.mode == "none"
+        return [] if is_held else [tool.name for tool in self._context.tools if tool.is_strict]
 
     @property
     def visible_markers(self) -> frozenset[str]:
@@ -124,7 +142,7 @@ class Turn:
             return named_form(next(tool for tool in tools if tool.name == choice.name))
         if choice.mode == "required":
             return required_form(tools, is_parallel=choice.is_parallel)
-        return None
+        return strict_form(self._parsers.tools.parser, tools)
 
 
 def _check(parsers: ModelParsers, request: TurnRequest) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -129,6 +129,14 @@ class CallTag:
     end: str
 
 
+class Example(NamedTuple):
+    """A turn as a family writes it, and what it is: events as `joined` returns them."""
+
+    context: TurnContext
+    text: str
+    events: Sequence[TurnEvent]
+
+
 class TurnParser(ABC):
     """Reads one turn of the model. Pieces come in any split."""
 
@@ -183,11 +191,8 @@ class Parser(ABC):
         """Return a reader for one turn."""
 
     @abstractmethod
-    def examples(self) -> Sequence[tuple[TurnContext, str, Sequence[TurnEvent]]]:
-        """Return turns as the family writes them, and what they are; for tests and readers.
-
-        Events are as `joined` returns them.
-        """
+    def examples(self) -> Sequence[Example]:
+        """Return turns as the family writes them, and what they are; for tests and readers."""
 
     def reasoning_marks(self, context: TurnContext) -> ReasoningMarks | None:
         """Return the marks around reasoning, where the family has such."""

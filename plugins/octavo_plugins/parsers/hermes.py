@@ -15,9 +15,9 @@ from octavo.interfaces.parser import (
     CallEnd,
     CallTag,
     Content,
+    Example,
     ToolSpec,
     TurnContext,
-    TurnEvent,
 )
 from octavo.text.call_scanner import CallScanner
 from octavo.text.marks import Marks
@@ -25,6 +25,8 @@ from octavo_plugins.parsers.family import WITH_TOOLS, Family
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from octavo.interfaces.parser import TurnEvent
 
     from octavo.text.turn_scanner import Script
 
@@ -48,14 +50,14 @@ class Hermes(Family):
         begin = f'{START}\n{{"name": {json.dumps(tool.name)}, "arguments": '
         return CallTag(START, begin, f"}}\n{END}")
 
-    def examples(self) -> Sequence[tuple[TurnContext, str, Sequence[TurnEvent]]]:
+    def examples(self) -> Sequence[Example]:
         """Return a turn with text and two calls, and one of a call without arguments."""
         two = (
             "Let me look.\n<tool_call>\n"
             '{"name": "get_weather", "arguments": {"city": "Ærø", "days": 2}}\n</tool_call>\n'
             '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
         )
-        events = [
+        events: list[TurnEvent] = [
             Content("Let me look."),
             CallBegin(0, "get_weather"),
             CallArguments(0, '{"city": "Ærø", "days": 2}'),
@@ -66,8 +68,10 @@ class Hermes(Family):
         ]
         none = '<tool_call>{"name": "get_time"}</tool_call>'
         return [
-            (WITH_TOOLS, two, events),
-            (WITH_TOOLS, none, [CallBegin(0, "get_time"), CallArguments(0, "{}"), CallEnd(0)]),
+            Example(WITH_TOOLS, two, events),
+            Example(
+                WITH_TOOLS, none, [CallBegin(0, "get_time"), CallArguments(0, "{}"), CallEnd(0)]
+            ),
         ]
 
 

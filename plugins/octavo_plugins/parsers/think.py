@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from octavo.interfaces.parser import (
     Content,
+    Example,
     Reasoning,
     ReasoningMarks,
     TurnContext,
-    TurnEvent,
 )
 from octavo.text.reasoning_scanner import ReasoningScanner, is_opened_by
 from octavo_plugins.parsers.family import WITHOUT_TOOLS, Family
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from octavo.interfaces.parser import TurnEvent
 
 START, END = "<think>", "</think>"
 
@@ -41,13 +43,13 @@ class Think(Family):
         """Return the marks."""
         return ReasoningMarks(START, END, is_opened_by(context.prompt, START))
 
-    def examples(self) -> Sequence[tuple[TurnContext, str, Sequence[TurnEvent]]]:
+    def examples(self) -> Sequence[Example]:
         """Return a turn with its own mark, one that the prompt opened, and one without."""
         opened = TurnContext(prompt="<|im_start|>assistant\n<think>\n")
-        events = [Reasoning("Two and two."), Content("Four.")]
+        events: list[TurnEvent] = [Reasoning("Two and two."), Content("Four.")]
         return [
-            (WITHOUT_TOOLS, "<think>\nTwo and two.\n</think>\n\nFour.", events),
-            (opened, "Two and two.\n</think>\n\nFour.", events),
-            (WITHOUT_TOOLS, "<think>\n\n</think>\n\nFour.", [Content("Four.")]),
-            (WITHOUT_TOOLS, "Four.", [Content("Four.")]),
+            Example(WITHOUT_TOOLS, "<think>\nTwo and two.\n</think>\n\nFour.", events),
+            Example(opened, "Two and two.\n</think>\n\nFour.", events),
+            Example(WITHOUT_TOOLS, "<think>\n\n</think>\n\nFour.", [Content("Four.")]),
+            Example(WITHOUT_TOOLS, "Four.", [Content("Four.")]),
         ]

@@ -92,7 +92,7 @@ def test_an_empty_yaml_file_says_nothing(tmp_path):
                 "  did you mean 'scheduler'?\n"
                 "  sections: engine, model, server, plugins, platform, ops, attention, executor, "
                 "scheduler, allocator, eviction, sampler-stage, proposer, grammar, adapter, "
-                "architecture, weights, source, tokenizer, dialect"
+                "architecture, weights, source, tokenizer, parser, dialect"
             ),
         ),
         (

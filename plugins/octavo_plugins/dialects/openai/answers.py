@@ -11,6 +11,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    """What completion tokens were for."""
+
+    reasoning_tokens: int
+
+
 class PromptTokensDetails(msgspec.Struct):
     """Where prompt tokens came from."""
 
@@ -24,6 +30,7 @@ class Usage(msgspec.Struct):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
 
 
 class TopLogprob(msgspec.Struct):
@@ -59,12 +66,31 @@ class CompletionLogprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None]
 
 
+class CalledFunction(msgspec.Struct):
+    """A tool by its name, and the JSON text of its arguments, or a piece of it."""
+
+    name: str | UnsetType = UNSET
+    arguments: str = ""
+
+
+class ToolCall(msgspec.Struct):
+    """A call of a tool. In a stream, `index` tells calls apart; `id` comes with the first piece."""
+
+    function: CalledFunction
+    index: int | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
 class Message(msgspec.Struct):
     """An answer of a chat."""
 
     role: str
-    content: str
+    content: str | None
     refusal: None = None
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct):
@@ -96,6 +122,9 @@ class Delta(msgspec.Struct):
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChunkChoice(msgspec.Struct):

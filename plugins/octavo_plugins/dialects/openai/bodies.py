@@ -5,7 +5,7 @@ Knows names and types. Does not know what values mean (`params`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 #: fields that are known and refused, unless they hold one of the values that ask for nothing
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "tools": (), "tool_choice": ("none",), "functions": (), "function_call": ("none",),
     "structural_tag": (), "guided_decoding_backend": ("auto", "guidance"),
     "use_beam_search": (False,), "length_penalty": (1,), "early_stopping": (False,),
     "suffix": ("",), "prompt_embeds": (), "logprob_token_ids": ([],),
-    "thinking_token_budget": (), "repetition_detection": (), "watermarking": (False,),
+    "repetition_detection": (), "watermarking": (False,),
     "audio": (), "modalities": (["text"],), "prediction": (), "web_search_options": (),
     "chat_template": (), "mm_processor_kwargs": ({},), "media_io_kwargs": ({},),
     "kv_transfer_params": (), "ec_transfer_params": (), "routed_experts_prompt_start": (),
@@ -29,10 +28,19 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "return_prompt_text": (False,), "return_token_offsets": (False,), "stream_interval": (1,),
 }  # fmt: skip
 
+#: what chats have, and plain completions have not
+_OF_CHATS: Mapping[str, tuple[Any, ...]] = {
+    "tools": (), "tool_choice": ("none",), "functions": (), "function_call": ("none",),
+    "thinking_token_budget": (-1,),
+}  # fmt: skip
+_HABITS_OF_CHATS = frozenset({"parallel_tool_calls", "reasoning_effort", "include_reasoning"})
+
+ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
 #: fields that clients send by habit and that change nothing here; reported, never refused
 WITHOUT_EFFECT = frozenset({
-    "store", "metadata", "service_tier", "parallel_tool_calls", "reasoning_effort", "verbosity",
-    "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "include_reasoning",
+    "store", "metadata", "service_tier", "verbosity", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention",
 })  # fmt: skip
 
 
@@ -126,10 +134,22 @@ class ChatBody(GenerationBody, kw_only=True):
     continue_final_message: bool | None = None
     documents: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    functions: Any = None
+    function_call: Any = None
+    reasoning_effort: ReasoningEffort | None = None
+    include_reasoning: bool | None = None
+    thinking_token_budget: int | None = None
 
 
 class CompletionBody(GenerationBody, kw_only=True):
     """POST /v1/completions. `prompt`: a text, texts, ids, or lists of ids."""
+
+    rules: ClassVar[FieldRules] = FieldRules(
+        {**UNSUPPORTED, **_OF_CHATS}, WITHOUT_EFFECT | _HABITS_OF_CHATS
+    )
 
     prompt: str | list[Any]
     logprobs: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from octavo.serving.streaming import event
-from octavo_plugins.dialects.openai.answers import usage_of
+from octavo_plugins.dialects.openai.answers import CompletionTokensDetails, usage_of
 from octavo_plugins.dialects.shared.counting import TokenCounter
 
 if TYPE_CHECKING:
@@ -21,9 +21,12 @@ _DONE = event(b"[DONE]")
 class UsageCounter(TokenCounter):
     """Counts the tokens of one answer, and writes them as OpenAI does."""
 
-    def usage(self) -> Usage:
-        """Return the usage so far."""
-        return usage_of(self.num_prompt_tokens, self.num_completion_tokens, self.num_cached_tokens)
+    def usage(self, num_reasoning_tokens: int | None = None) -> Usage:
+        """Return the usage so far; the tokens of reasoning where somebody reads it."""
+        usage = usage_of(self.num_prompt_tokens, self.num_completion_tokens, self.num_cached_tokens)
+        if num_reasoning_tokens is not None:
+            usage.completion_tokens_details = CompletionTokensDetails(num_reasoning_tokens)
+        return usage
 
 
 class StreamEnds:

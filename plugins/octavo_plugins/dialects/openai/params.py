@@ -5,6 +5,7 @@ Knows the fields' meaning. Does not know JSON, prompts' text or answers.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
@@ -36,13 +37,14 @@ def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
         body.max_completion_tokens
     )  # fmt: skip
     with renamed({"logprobs": "top_logprobs"} | _limit_name(body)):
-        return _params(
+        params = _params(
             body,
             defaults,
             max_tokens=max_tokens,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             prompt_logprobs=body.prompt_logprobs,
         )
+        return replace(params, thinking_token_budget=body.thinking_token_budget)
 
 
 def completion_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
@@ -74,6 +76,8 @@ def chat_names(body: ChatBody) -> dict[str, str]:
     return {
         "prompt": "messages",
         "logprobs": "top_logprobs",
+        # a form that nobody asks for by a field of its own is that of calls
+        "structured_outputs": "tools",
         **_limit_name(body),
         **common_names(body),
     }
