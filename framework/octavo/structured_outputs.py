@@ -7,11 +7,13 @@ be: that is found out where the model runs.
 from __future__ import annotations
 
 import json as json_text
+import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError, did_you_mean
 from octavo.interfaces.grammar import GrammarSpec
+from octavo.structural_tags import plain_tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,8 @@ _TOO_DEEP = "the JSON schema is nested too deeply"
 #: keywords of JSON schemas that hold values, and those that hold schemas by name
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 _MAPS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+#: what only grammars in GBNF have
+_RULE_OF_GBNF = re.compile(r"^[ \t]*<?[\w-]+>?\s*::=", re.MULTILINE)
 _FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
@@ -29,7 +33,9 @@ class StructuredOutputsParams:
     """What the whole text must be: exactly one of the forms is given.
 
     `json` is a JSON schema (a text or an object), `regex` a regular expression, `choice` a list
-    of texts, `grammar` is written in Lark, and `json_object` asks for any object.
+    of texts, `grammar` is written in Lark or in GBNF (`::=`), and `json_object` asks for any
+    object. `structural_tag` leaves the text free but for tags, in which a JSON schema holds: an
+    object or its JSON text (`octavo.structural_tags`).
 
     For JSON, `whitespace_pattern` is a regular expression of what may stand between the parts,
     `disable_any_whitespace` lets nothing stand there, and `disable_additional_properties` closes
@@ -46,13 +52,13 @@ class StructuredOutputsParams:
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
     whitespace_pattern: str | None = None
-    structural_tag: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         given = self._given()
         if len(given) != 1:
             found = f"not {' and '.join(given)}" if given else "and none was given"
-            raise _refused(f"exactly one of {', '.join(_FORMS[:-1])} must be given, {found}")
+            raise _refused(f"exactly one of {', '.join(_FORMS)} must be given, {found}")
         self._check(given[0], getattr(self, given[0]))
         for name in ("disable_any_whitespace", "disable_additional_properties"):
             if not isinstance(getattr(self, name), bool):
@@ -81,7 +87,10 @@ class StructuredOutputsParams:
         if self.choice is not None:
             return GrammarSpec("choice", _text(self.choice))
         if self.grammar is not None:
-            return GrammarSpec("lark", self.grammar)
+            is_gbnf = _RULE_OF_GBNF.search(self.grammar) is not None
+            return GrammarSpec("gbnf" if is_gbnf else "lark", self.grammar)
+        if self.structural_tag is not None:
+            return GrammarSpec("structural_tag", plain_tags(self.structural_tag))
         return GrammarSpec("json_object", "", self._whitespace)
 
     def _schema_text(self, given: str | dict[str, Any]) -> str:
@@ -116,11 +125,13 @@ class StructuredOutputsParams:
                 )
                 if not is_texts or not value:
                     raise _wrong(name, value, "a list of texts, and not empty")
-            case "json_object":
+            case "structural_tag":
+                if not isinstance(value, str | dict):
+                    raise _wrong(name, value, "structural tags, as a text or an object")
+                plain_tags(value)
+            case _:
                 if value is not True:
                     raise _wrong(name, value, "true or false")
-            case _:
-                raise _refused(f"{name} is not supported", "write a grammar in Lark")
 
 
 def _schema(given: str | dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ FREE = {
         "msgspec",
         "prometheus_client",
         "pydantic",
+        "xgrammar",
     },
     "octavo_kernels": {"torch", "numpy", "triton"},
 }
@@ -36,7 +37,9 @@ NAMED = {
         "octavo.execution": "batches are laid out in numpy before torch sees them",
         "octavo.interfaces.ops": "a count is a cell that native kernels read",
         "octavo.interfaces.weights": "weight blocks are views of mapped files",
+        "octavo.frontend.vectors": "vectors are cut, scaled and compared",
         "octavo.bench": "it measures",
+        "octavo.testing.grammars": "masks of tokens are packed in arrays",
         "octavo.testing.tensors": "definitions of what op sets compute",
     },
     "torch": {
@@ -71,6 +74,7 @@ WRAPPED = {
     "prometheus_client": {"dialects"},
     "tokenizers": {"tokenizers"},
     "transformers": {"tokenizers", "architectures"},
+    "xgrammar": {"grammars"},
 }
 
 #: folders of the stock plugins that every kind may use: readers of formats, calls of kernels

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from octavo.interfaces.tokenizer import Tokenizer
 
-GrammarForm = Literal["json_schema", "json_object", "regex", "choice", "lark"]
+GrammarForm = Literal[
+    "json_schema", "json_object", "regex", "choice", "lark", "gbnf", "structural_tag"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class GrammarSpec:
     """What a text must look like: plain data, equal specs are one grammar.
 
     `text` is the JSON text of a schema, a regular expression that the whole text must match, a
-    JSON array of choices, or a Lark grammar; empty for `json_object`. `whitespace` is a regular
+    JSON array of choices, a grammar in Lark or GBNF, or what `octavo.structural_tags` makes of
+    structural tags; empty for `json_object`. `whitespace` is a regular
     expression of what may stand between the parts of JSON, where it may; "" lets nothing stand
     there, and None is the back end's own choice.
     """

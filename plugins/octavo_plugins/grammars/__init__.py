@@ -17,13 +17,20 @@ class Plugin(OctavoSpecs):
     """Declares the stock grammar back ends."""
 
     def octavo_grammars(self) -> Iterator[Component[GrammarBackend]]:
-        """Yield llguidance."""
+        """Yield llguidance and xgrammar."""
         yield Component(
             name="llguidance",
             target="octavo_plugins.grammars.llguidance_grammar:LLGuidance",
             options="octavo_plugins.grammars.options:LLGuidanceOptions",
-            summary="JSON schemas, regular expressions, choices and Lark grammars, by llguidance",
+            summary="JSON schemas, regular expressions, choices, Lark, GBNF, tags, by llguidance",
             requires=("llguidance>=1.9",),
+        )
+        yield Component(
+            name="xgrammar",
+            target="octavo_plugins.grammars.xgrammar_grammar:XGrammar",
+            options="octavo_plugins.grammars.options:XGrammarOptions",
+            summary="JSON schemas, regular expressions, choices, GBNF, tags, by xgrammar",
+            requires=("xgrammar>=0.2.9",),
         )
 
 

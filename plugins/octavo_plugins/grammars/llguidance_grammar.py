@@ -1,4 +1,4 @@
-"""The `llguidance` back end: JSON schemas, regular expressions, choices and Lark grammars.
+"""The `llguidance` back end: JSON schemas, expressions, choices, Lark, GBNF, structural tags.
 
 Knows llguidance. Does not know requests, logits, or what ends a text.
 """
@@ -13,23 +13,17 @@ import numpy as np
 
 from octavo.errors import GrammarError
 from octavo.interfaces.grammar import CompiledGrammar, GrammarBackend, GrammarState
+from octavo_plugins.grammars.llguidance_vocabulary import Vocabulary
 from octavo_plugins.grammars.options import LLGuidanceOptions
+from octavo_plugins.grammars.refusals import cannot, check_length
 from octavo_plugins.grammars.sources import source_of
 from octavo_plugins.grammars.trial import Trial
-from octavo_plugins.grammars.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from octavo.interfaces.grammar import GrammarContext, GrammarForm, GrammarSpec
+    from octavo.interfaces.grammar import GrammarContext, GrammarSpec
 
-_NAMES: Final[dict[GrammarForm, str]] = {
-    "json_schema": "JSON schema",
-    "json_object": "JSON object",
-    "regex": "regular expression",
-    "choice": "list of choices",
-    "lark": "grammar",
-}
 #: where llguidance repeats the grammar below its message
 _EXCERPT: Final = re.compile(r"^ *\d+ \| ", re.MULTILINE)
 _TOO_DEEP: Final = re.compile(r'parse "%json": recursion limit|lark grammar too deeply nested')
@@ -49,37 +43,26 @@ class LLGuidance(GrammarBackend):
 
     def __init__(self, options: LLGuidanceOptions | None, context: GrammarContext) -> None:
         super().__init__(options, context)
-        if not context.tokenizer.has_exact_bytes:
-            raise GrammarError(
-                "this model's texts cannot be given a form",
-                "its tokenizer joins tokens by rules of its own, not byte by byte",
-            )
         self._limits = options or LLGuidanceOptions()
-        self._vocabulary = Vocabulary(context.tokenizer, context.vocab_size)
-        self._trial = Trial(self._limits.max_compile_s, self._limits.max_compile_mb)
+        self._vocabulary = Vocabulary(context)
+        self._trial = Trial("trial_process.py", self._limits)
         self._parser_limits = llguidance.LLParserLimits(
             max_lexer_states=self._limits.max_states, verbose_errors=False
         )
 
     def compile(self, spec: GrammarSpec) -> LLGuidanceGrammar:
         """Compile, first on trial, and find out what may come first."""
-        name = _NAMES[spec.form]
-        num_bytes = len(spec.text.encode("utf-8", "replace"))
-        if num_bytes > self._limits.max_text_bytes:
-            raise GrammarError(
-                f"the {name} is too long: {num_bytes} bytes, at most "
-                f"{self._limits.max_text_bytes} are taken"
-            )
+        check_length(spec, self._limits.max_text_bytes)
         source = source_of(spec)
         complaint = self._trial.check(source)
         if complaint is not None:
-            raise GrammarError(f"the {name} cannot be held to", reason_of(complaint))
+            raise cannot(spec, reason_of(complaint))
         matcher = llguidance.LLMatcher(
             self._vocabulary.library, source, log_level=0, limits=self._parser_limits
         )
         grammar = LLGuidanceGrammar(matcher, self._vocabulary)
         if matcher.is_error():
-            raise GrammarError(f"the {name} cannot be held to", reason_of(matcher.get_error()))
+            raise cannot(spec, reason_of(matcher.get_error()))
         # the first step is the dearest: what it finds out is kept for all texts
         num_words = -(-self.context.vocab_size // 32)
         grammar.start().fill_mask(np.zeros(num_words, dtype=np.uint32))

@@ -7,14 +7,32 @@ from pydantic import Field
 from octavo.plugin.options import ComponentOptions
 
 
-class LLGuidanceOptions(ComponentOptions):
-    """Options of `llguidance`: how much work one grammar may be."""
+class TrialOptions(ComponentOptions):
+    """How much work one grammar may be."""
 
     max_text_bytes: int = Field(1 << 20, ge=1, description="length of a grammar, at most")
     max_compile_s: float = Field(10.0, gt=0, description="seconds that compiling may take")
     max_compile_mb: int = Field(
         1024, ge=256, description="megabytes that the process may have that compiles on trial"
     )
+
+
+class LLGuidanceOptions(TrialOptions):
+    """Options of `llguidance`: how much work one grammar may be."""
+
     max_states: int = Field(
         50_000, ge=1, description="states that one grammar may grow while it is followed"
+    )
+
+
+class XGrammarOptions(TrialOptions):
+    """Options of `xgrammar`: how much work one grammar may be, and how JSON is spaced."""
+
+    max_token_ms: float = Field(
+        2.0,
+        gt=0,
+        description="milliseconds of a core that a token may take on average, after a second",
+    )
+    max_blanks: int = Field(
+        32, ge=1, description="blanks and line breaks between two parts of JSON, at most"
     )

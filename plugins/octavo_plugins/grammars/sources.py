@@ -10,9 +10,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import llguidance
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from octavo.errors import GrammarError
+from octavo_plugins.grammars.bnf import plain_bnf
 from octavo_plugins.grammars.classes import JSON_BLANKS, ascii_classes
+from octavo_plugins.grammars.tags import lark_of_tags, regex_of_text
 
 if TYPE_CHECKING:
     from octavo.interfaces.grammar import GrammarSpec
@@ -37,16 +40,20 @@ def source_of(spec: GrammarSpec) -> str:
     """Return the grammar as llguidance reads it. Raises GrammarError."""
     match spec.form:
         case "json_schema":
-            lark = _json(_schema(spec.text), spec.whitespace)
+            lark = "start: " + _json(_schema(spec.text), spec.whitespace)
         case "json_object":
-            lark = _json({"type": "object"}, spec.whitespace)
+            lark = "start: " + _json({"type": "object"}, spec.whitespace)
         case "regex":
             lark = _regex(spec.text)
         case "choice":
-            lark = _regex("|".join(map(_escaped, _choices(spec.text))))
+            lark = _regex("|".join(map(regex_of_text, _choices(spec.text))))
         case "lark":
             _check_lark(spec.text)
             lark = _LITERALS.sub(_with_ascii_classes, spec.text)
+        case "gbnf":
+            lark = _lark_of_gbnf(spec.text)
+        case "structural_tag":
+            lark = lark_of_tags(spec.text, _tagged_json)
     return json.dumps({"grammars": [{"lark_grammar": lark + _OPTIONS}]}, ensure_ascii=False)
 
 
@@ -59,6 +66,10 @@ def _schema(text: str) -> dict[str, Any]:
         raise GrammarError("the JSON schema is nested too deeply") from error
     if not isinstance(schema, dict):
         raise GrammarError(f"a JSON schema must be an object, not {text:.40}")
+    return _checked_schema(schema)
+
+
+def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if "x-guidance" in schema:
         raise GrammarError(
             "the JSON schema must not have 'x-guidance'",
@@ -79,7 +90,24 @@ def _json(schema: dict[str, Any], whitespace: str | None) -> str:
     }
     if whitespace == "":
         del options["whitespace_pattern"]
-    return "start: %json " + json.dumps(schema | {"x-guidance": options}, ensure_ascii=False)
+    return "%json " + json.dumps(schema | {"x-guidance": options}, ensure_ascii=False)
+
+
+def _tagged_json(schema: dict[str, Any]) -> str:
+    """Return what stands for the JSON inside of a structural tag."""
+    return _json(_checked_schema(schema), None)
+
+
+def _lark_of_gbnf(text: str) -> str:
+    """Return a grammar of llama.cpp in Lark, by llguidance's own translation."""
+    plain = plain_bnf(text, "\\x{:02x}")
+    try:
+        lark: str = gbnf_to_lark(plain)
+    except RecursionError as error:
+        raise GrammarError("the grammar is nested too deeply") from error
+    except Exception as error:  # it raises plain ones
+        raise GrammarError("the grammar is no GBNF", str(error).split("\n")[0][:200]) from error
+    return lark
 
 
 def _regex(pattern: str) -> str:
@@ -103,11 +131,6 @@ def _choices(text: str) -> list[str]:
     return choices
 
 
-def _escaped(text: str) -> str:
-    """Return a regular expression of one text: all but letters and digits by their number."""
-    return "".join(c if c.isalnum() else f"\\u{{{ord(c):x}}}" for c in text)
-
-
 def _with_ascii_classes(match: re.Match[str]) -> str:
     literal = match.group()
     is_regex = literal[0] == "/" and literal[1] != "/"
@@ -121,8 +144,7 @@ def _check_lark(text: str) -> None:
     bare = _LITERALS.sub(" ", text)
     if _RULE_OF_BNF.search(bare):
         raise GrammarError(
-            "the grammar is written in EBNF or GBNF (::=), which is not supported",
-            _HOW_TO_WRITE_LARK,
+            "the grammar is written in GBNF (::=), and not in Lark", _HOW_TO_WRITE_LARK
         )
     marker = _MARKER.search(bare)
     if marker:

@@ -3,7 +3,7 @@
 Schemas and expressions come from anyone, and some take for ever, all memory, or the whole stack.
 In the engine's process that could not be stopped; there it can.
 
-Knows processes and limits. Does not know what a grammar says.
+Knows processes and limits. Does not know what a grammar says, nor which library compiles it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from octavo.errors import GrammarError
 
-_PROGRAM: Final = Path(__file__).with_name("trial_process.py")
+if TYPE_CHECKING:
+    from octavo_plugins.grammars.options import TrialOptions
+
+_FOLDER: Final = Path(__file__).parent
 
 
 class Trial:
@@ -26,18 +29,25 @@ class Trial:
     There are as many as were needed at once; one that was ended is replaced when it is needed.
     One that another ended, such as the system when memory is short, says nothing of a grammar: it
     is tried once more, by a new process.
+
+    `program` is the file beside this one that such a process runs: it reads `preamble`, a line,
+    says in a line that it is ready, and then answers each line, which is a JSON text, by one. What
+    it takes to be ready does not count.
     """
 
-    def __init__(self, max_s: float, max_mb: int) -> None:
-        self._max_s = max_s
-        self._max_mb = max_mb
+    def __init__(self, program: str, limits: TrialOptions, preamble: bytes = b"") -> None:
+        self._program = _FOLDER / program
+        self._preamble = preamble + b"\n"
+        self._max_s = limits.max_compile_s
+        self._max_mb = limits.max_compile_mb
         self._lock = threading.Lock()
         self._idle: list[subprocess.Popen[bytes]] = []
         self._busy: set[subprocess.Popen[bytes]] = set()
+        self._ready: set[subprocess.Popen[bytes]] = set()
         self._is_closed = False
 
     def check(self, source: str) -> str | None:
-        """Return llguidance's complaint about a grammar, None when it has none.
+        """Return the library's complaint about a grammar, None when it has none.
 
         Raises GrammarError when the grammar exceeds time, memory or stack, and after `close`.
         """
@@ -53,10 +63,12 @@ class Trial:
         process = self._take(is_new=is_new)
         is_late = threading.Event()
         timer = threading.Timer(self._max_s, _kill, (process, is_late))
-        timer.start()
         answer = None
         try:
-            answer = _ask(process, source)
+            if process in self._ready or _ask(process, self._preamble) is not None:
+                self._ready.add(process)
+                timer.start()
+                answer = _ask(process, json.dumps(source).encode() + b"\n")
         finally:
             timer.cancel()
             self._give_back(process, is_usable=answer is not None)
@@ -96,12 +108,13 @@ class Trial:
             process = self._idle.pop()
             if process.poll() is None:
                 return process
+            self._ready.discard(process)
             _end(process)
         return None
 
     def _start(self) -> subprocess.Popen[bytes]:
         # -P: nothing of the folder beside the program is imported by accident
-        command = [sys.executable, "-P", str(_PROGRAM), str(self._max_mb)]
+        command = [sys.executable, "-P", str(self._program), str(self._max_mb)]
         try:
             return subprocess.Popen(  # noqa: S603 - our own program, with a number
                 command,
@@ -121,23 +134,24 @@ class Trial:
             if is_usable and not self._is_closed:
                 self._idle.append(process)
                 return
+        self._ready.discard(process)
         _end(process)
 
 
-def _ask(process: subprocess.Popen[bytes], source: str) -> str | None:
-    """Send a grammar and return the answer; None when the process ended over it."""
+def _ask(process: subprocess.Popen[bytes], line: bytes) -> str | None:
+    """Send a line and return the answer; None when the process ended over it."""
     stdin, stdout = process.stdin, process.stdout
     if stdin is None or stdout is None:
         raise AssertionError("a trial process has pipes")
     try:
-        stdin.write(json.dumps(source).encode() + b"\n")
+        stdin.write(line)
         stdin.flush()
-        line = stdout.readline()
+        reply = stdout.readline()
     except OSError:
         return None
-    if not line:
+    if not reply:
         return None
-    answer: str = json.loads(line)
+    answer: str = json.loads(reply)
     return answer
 
 

@@ -1,4 +1,4 @@
-"""The program that compiles grammars on trial: one JSON text a line in, one complaint a line out.
+"""The program that compiles on trial with llguidance: grammars in, one complaint a line out.
 
 Run by path, so that it imports nothing but llguidance; it ends with its standard input. Its
 memory is limited, and its stack is smaller than any that a grammar is compiled on later.
@@ -34,6 +34,9 @@ def main() -> None:
 
 def _serve() -> None:
     tokenizer = llguidance.LLTokenizer("byte")
+    sys.stdin.buffer.readline()
+    sys.stdout.write('"ready"\n')
+    sys.stdout.flush()
     for line in sys.stdin.buffer:
         answer = _complaint(tokenizer, json.loads(line))
         sys.stdout.write(json.dumps(answer) + "\n")

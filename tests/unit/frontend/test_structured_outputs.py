@@ -36,6 +36,8 @@ def prepared(**params):
         ({"regex": "é+"}, ("regex", "é+", None)),
         ({"choice": ["é", 'a"b']}, ("choice", '["é", "a\\"b"]', None)),
         ({"grammar": 'start: "a"'}, ("lark", 'start: "a"', None)),
+        ({"grammar": 'root ::= "a"'}, ("gbnf", 'root ::= "a"', None)),
+        ({"grammar": 'start: "a" // x ::= y'}, ("lark", 'start: "a" // x ::= y', None)),
     ],
 )
 def test_a_form_becomes_a_grammar_of_each_choice(form, spec):
@@ -104,7 +106,7 @@ def test_additional_properties_are_closed_where_a_schema_lists_its_own():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "exactly one of json, regex, choice, grammar, json_object must be given"),
+        ({}, "grammar, json_object, structural_tag must be given"),
         ({"json": SCHEMA, "regex": "a"}, "not json and regex"),
         ({"json": [1]}, "json must be a JSON schema"),
         ({"json": "[1]"}, "must be an object, not [1]"),
@@ -120,7 +122,7 @@ def test_additional_properties_are_closed_where_a_schema_lists_its_own():
         ({"json_object": True, "disable_any_whitespace": 1}, "must be true or false"),
         ({"json_object": True, "whitespace_pattern": ""}, "not empty"),
         ({"regex": "a", "disable_any_whitespace": True}, "whitespace can be chosen for JSON"),
-        ({"structural_tag": "{}"}, "structural_tag is not supported"),
+        ({"structural_tag": "{}"}, "structures must be a list"),
     ],
 )
 def test_what_can_be_no_form_is_refused(fields, message):

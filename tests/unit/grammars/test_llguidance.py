@@ -242,7 +242,7 @@ def test_a_tokenizer_that_is_not_exact_is_refused():
         (choice(), "at least one"),
         (GrammarSpec("choice", "[1]"), "must be a text"),
         (GrammarSpec("choice", "a"), "not valid JSON"),
-        (GrammarSpec("lark", 'root ::= "a" | "b"'), "EBNF or GBNF"),
+        (GrammarSpec("lark", 'root ::= "a" | "b"'), "GBNF (::=), and not in Lark"),
         (GrammarSpec("lark", 'start: "a" <[2]>'), "special token <[2]>"),
         (GrammarSpec("lark", "start: <|end|>"), "special token <|end|>"),
         (GrammarSpec("lark", "start: a\na[max_tokens=3]: /.*/"), "'max_tokens'"),

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from octavo.errors import GrammarError
+from octavo_plugins.grammars.options import TrialOptions
 from octavo_plugins.grammars.trial import Trial
 
 
@@ -32,7 +33,7 @@ TOO_MUCH = source(
 
 @pytest.fixture
 def trial():
-    trial = Trial(10.0, 1024)
+    trial = Trial("trial_process.py", TrialOptions())
     yield trial
     trial.close()
 
@@ -94,7 +95,7 @@ def test_a_grammar_that_ends_its_process_twice_is_refused(trial):
 
 
 def test_one_that_takes_too_long_is_not_tried_again():
-    trial = Trial(1.0, 1024)
+    trial = Trial("trial_process.py", TrialOptions(max_compile_s=1.0))
     started_s = time.monotonic()
     with pytest.raises(GrammarError, match="longer than 1 s"):
         trial.check(FOR_EVER)

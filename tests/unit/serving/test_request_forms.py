@@ -27,6 +27,13 @@ def completion_form(**fields):
     return completion_params(body, SamplingParams())
 
 
+TAGS = {
+    "type": "structural_tag",
+    "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}],
+    "triggers": ["<f"],
+}
+
+
 def named(schema, **fields):
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **fields}}
 
@@ -42,6 +49,13 @@ def named(schema, **fields):
         ({"response_format": named(SCHEMA)}, {"json": SCHEMA}),
         ({"response_format": named(SCHEMA, strict=True, description="d")}, {"json": SCHEMA}),
         ({"response_format": named(SCHEMA, strict=None)}, {"json": SCHEMA}),
+        ({"response_format": TAGS}, {"structural_tag": TAGS}),
+        ({"response_format": {"type": "regex", "regex": "a+"}}, {"regex": "a+"}),
+        (
+            {"response_format": {"type": "grammar", "grammar": "root ::= [a]"}},
+            {"grammar": "root ::= [a]"},
+        ),
+        ({"structured_outputs": {"structural_tag": TAGS}}, {"structural_tag": TAGS}),
         ({"structured_outputs": {"choice": ["a", "b"]}}, {"choice": ["a", "b"]}),
         ({"structured_outputs": {"regex": "a+", "json": None}}, {"regex": "a+"}),
         (
@@ -77,7 +91,7 @@ def test_the_order_of_properties_is_the_callers():
     [
         ({"response_format": {}}, "response_format", "type must be one of text, json_object"),
         ({"response_format": {"type": "json_shema"}}, "response_format", "did you mean 'json_s"),
-        ({"response_format": {"type": "structural_tag"}}, "response_format", "must be one of"),
+        ({"response_format": {"type": "structural_tag"}}, "response_format", "structures must be"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "must be an object"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
@@ -102,7 +116,10 @@ def test_the_order_of_properties_is_the_callers():
         ({"structured_outputs": {"choice": "ab"}}, "structured_outputs", "a list of texts"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs", "not valid JSON"),
         ({"structured_outputs": {"json": 3}}, "structured_outputs", "a JSON schema"),
-        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs", "not supported"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs", "structures must"),
+        ({"response_format": {"type": "regex"}}, "response_format", "regex is missing"),
+        ({"response_format": {"type": "grammar", "grammar": ""}}, "response_format", "not empty"),
+        ({"response_format": {"type": "regex", "grammar": "a"}}, "response_format", "'grammar'"),
         ({"structured_outputs": {"json_object": False}}, "structured_outputs", "exactly one of"),
         ({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}}, "structured_outputs",
          "whitespace can be chosen for JSON"),

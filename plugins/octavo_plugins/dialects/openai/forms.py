@@ -71,7 +71,14 @@ def _response_format(given: Mapping[str, Any]) -> StructuredOutputsParams:
         case "json_schema":
             _check_keys(given, ("type", "json_schema"))
             return StructuredOutputsParams(json=_named_schema(given.get("json_schema")))
-    known = ("text", "json_object", "json_schema")
+        case "structural_tag":
+            return StructuredOutputsParams(structural_tag=dict(given))
+        case "regex" | "grammar":
+            _check_keys(given, ("type", kind))
+            if given.get(kind) is None:
+                raise RequestError(f"{kind} is missing: what the text must match belongs there")
+            return StructuredOutputsParams.of({kind: given[kind]})
+    known = ("text", "json_object", "json_schema", "structural_tag", "regex", "grammar")
     raise RequestError(
         f"type must be one of {', '.join(known)}, not {kind!r:.80}",
         did_you_mean(kind, known) if isinstance(kind, str) else "",

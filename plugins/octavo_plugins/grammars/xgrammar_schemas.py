@@ -1,0 +1,211 @@
+"""JSON schemas as xgrammar holds to them: what it would pass over is refused here.
+
+xgrammar ignores keywords that it does not know, and some that it does (`not`, `contains`, lengths
+beside a pattern, whatever stands beside `$ref` or `anyOf`). So each is looked at, and a schema is
+written that says the same and has nothing of the kind.
+
+Knows the keywords of JSON schemas. Does not compile.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from octavo.errors import GrammarError
+from octavo_plugins.grammars.patterns import IN_JSON, brackets, in_json_text
+
+_NOTES: Final = frozenset({
+    "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
+    "$schema", "$comment", "$defs", "definitions",
+})  # fmt: skip
+_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
+    "string": ("pattern", "minLength", "maxLength"),
+    "integer": (*_BOUNDS, "multipleOf"),
+    "number": _BOUNDS,
+    "boolean": (),
+    "null": (),
+    "array": ("items", "prefixItems", "minItems", "maxItems"),
+    "object": (
+        "properties", "required", "additionalProperties", "minProperties", "maxProperties",
+    ),
+}  # fmt: skip
+_ALL_KEYWORDS: Final = frozenset().union(*_KEYWORDS.values())
+_COUNTS: Final = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
+)
+_UNIONS: Final = ("anyOf", "oneOf", "allOf")
+_REFERENCE: Final = re.compile(r"#(?:/(?:\$defs|definitions)/[^/]+)?")
+_PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "null": (type(None),), "array": (list,), "object": (dict,),
+}  # fmt: skip
+#: larger bounds are no longer exact in the numbers of JSON
+_MAX_BOUND: Final = 10**15
+
+
+def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that xgrammar holds to as it is. Raises GrammarError with what it cannot."""
+    try:
+        plain = _plain(schema)
+        for name in ("$defs", "definitions"):
+            if name in schema:
+                plain[name] = {key: _plain(one) for key, one in _object(schema, name).items()}
+    except RecursionError as error:
+        raise GrammarError("the JSON schema is nested too deeply") from error
+    return plain
+
+
+def _plain(schema: Any) -> dict[str, Any]:
+    if schema is True:
+        return {}
+    if not isinstance(schema, dict):
+        raise _refused(f"{schema!r:.40} in the place of a schema")
+    keys = set(schema) - _NOTES
+    unknown = keys - _ALL_KEYWORDS - {"$ref", "enum", "const", "type", *_UNIONS}
+    if unknown:
+        raise _refused(f"the keyword {min(unknown)!r:.80}")
+    for name in ("$ref", "const", "enum", *_UNIONS):
+        if name in schema:
+            beside = keys - {name} - ({"type"} if name in {"const", "enum"} else set())
+            if beside:
+                raise _refused(f"{min(beside)!r} beside {name!r}")
+            return _alone(name, schema)
+    return _of_types(schema, keys)
+
+
+def _alone(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that has one keyword that says everything."""
+    value = schema[name]
+    if name == "$ref":
+        if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
+            raise _refused(f"the reference {value!r:.80}: only those into $defs are")
+        return {"$ref": value}
+    if name in {"const", "enum"}:
+        values = [value] if name == "const" else value
+        if not isinstance(values, list) or not values:
+            raise _refused("an enum without values")
+        types = _types(schema) or tuple(_PYTHON_TYPES)
+        if not all(any(_is_of(one, kind) for kind in types) for one in values):
+            raise _refused(f"values of {name!r} that are not of the type")
+        return {"enum": values}
+    if not isinstance(value, list) or not value:
+        raise _refused(f"{name!r} without schemas")
+    if len(value) > 1 and name != "anyOf":
+        raise _refused(f"{name!r} of more than one schema")
+    return {"anyOf": [_plain(one) for one in value]} if len(value) > 1 else _plain(value[0])
+
+
+def _of_types(schema: dict[str, Any], keys: set[str]) -> dict[str, Any]:
+    types = _types(schema)
+    if not types:
+        if keys:
+            raise _refused(f"{min(keys)!r} without a type")
+        return {}
+    written = [_of_type(kind, schema) for kind in types]
+    return written[0] if len(written) == 1 else {"anyOf": written}
+
+
+def _types(schema: dict[str, Any]) -> tuple[str, ...]:
+    given = schema.get("type", [])
+    types = [given] if isinstance(given, str) else given
+    if not isinstance(types, list) or not all(
+        isinstance(kind, str) and kind in _KEYWORDS for kind in types
+    ):
+        raise _refused(f"the type {given!r:.80}")
+    return tuple(types)
+
+
+def _of_type(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    given = {name: schema[name] for name in _KEYWORDS[kind] if name in schema}
+    for name in _COUNTS & set(given):
+        if not _is_of(given[name], "integer") or given[name] < 0:
+            raise _refused(f"{name!r} of {given[name]!r:.40}")
+    match kind:
+        case "string":
+            return _string(given)
+        case "integer" | "number":
+            return _number(kind, given)
+        case "array":
+            return _array(given)
+        case "object":
+            return _object_of(given)
+    return {"type": kind}
+
+
+def _string(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a string's schema; lengths become patterns, as they would allow raw line breaks."""
+    if "pattern" in given:
+        if len(given) > 1:
+            raise _refused("lengths beside 'pattern'")
+        if not isinstance(given["pattern"], str):
+            raise _refused("a pattern that is no text")
+        pattern = in_json_text(given["pattern"])
+    elif given:
+        low, high = given.get("minLength", 0), given.get("maxLength", "")
+        if high != "" and high < low:
+            raise GrammarError("no text has this form", "maxLength is below minLength")
+        pattern = f"{brackets(IN_JSON)}{{{low},{high}}}"
+    else:
+        return {"type": "string"}
+    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+
+
+def _number(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    for name, value in given.items():
+        if not _is_of(value, kind) or not -_MAX_BOUND <= value <= _MAX_BOUND:
+            raise _refused(f"{name!r} of {value!r:.40}")
+    if "multipleOf" in given and (len(given) > 1 or given["multipleOf"] < 1):
+        raise _refused("'multipleOf' beside bounds, or below 1")
+    return {"type": kind, **given}
+
+
+def _array(given: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {"type": "array"}
+    plain |= {name: given[name] for name in ("minItems", "maxItems") if name in given}
+    if "prefixItems" in given:
+        if not isinstance(given["prefixItems"], list) or len(plain) > 1:
+            raise _refused("'prefixItems' that are no list, or beside lengths")
+        plain["prefixItems"] = [_plain(one) for one in given["prefixItems"]]
+    if "items" in given:
+        is_end = given["items"] is False and "prefixItems" in given
+        plain["items"] = False if is_end else _plain(given["items"])
+    return plain
+
+
+def _object_of(given: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {"type": "object"}
+    properties = _object(given, "properties") if "properties" in given else {}
+    required = given.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(one, str) for one in required):
+        raise _refused("'required' that is no list of names")
+    missing = [name for name in required if name not in properties]
+    if missing:
+        raise _refused(f"the required property {missing[0]!r:.80} without a schema")
+    counts = {name: given[name] for name in ("minProperties", "maxProperties") if name in given}
+    if counts and properties:
+        raise _refused(f"{min(counts)!r} beside 'properties'")
+    if properties:
+        plain["properties"] = {name: _plain(one) for name, one in properties.items()}
+        plain["required"] = required
+    if "additionalProperties" in given:
+        others = given["additionalProperties"]
+        plain["additionalProperties"] = others if others is False else _plain(others)
+    return plain | counts
+
+
+def _object(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    value = schema[name]
+    if not isinstance(value, dict):
+        raise _refused(f"{name!r} that is no object")
+    return value
+
+
+def _is_of(value: object, kind: str) -> bool:
+    is_bool = isinstance(value, bool)
+    return isinstance(value, _PYTHON_TYPES[kind]) and (not is_bool or kind == "boolean")
+
+
+def _refused(what: str) -> GrammarError:
+    return GrammarError(f"the JSON schema has {what}, which xgrammar does not hold to")
