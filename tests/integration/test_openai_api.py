@@ -581,7 +581,7 @@ def test_B118_a_huge_body_holds_up_nobody(server):
         error = error_of(server.post(CHAT, said("word " * 4_000_000)))
         assert "maximum context length" in error["message"]
         assert error["param"] == "messages"
-    error = error_of(server.post(CHAT, said("word " * 8_000_000)))
+    error = error_of(server.post(CHAT, said("word " * 8_000_000)), 413)
     stop.set()
     for thread in threads:
         thread.join()

@@ -263,9 +263,9 @@ def test_bodies_above_the_limit_are_refused_unread():
         connection.close()
 
         for response in (announced, chunked):
-            assert response.status_code == 400
+            assert response.status_code == 413
             assert response.json()["error"]["code"] == "request_too_large"
-        assert unsent.status == 400
+        assert unsent.status == 413
         good = server.post(COMPLETIONS, prompt="hi")
         assert good.status_code == 200
 

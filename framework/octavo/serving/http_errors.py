@@ -39,6 +39,8 @@ class ClientGoneError(RequestError):
 class BodyTooLargeError(RequestError):
     """A request's body is larger than the server takes; it was not read to its end."""
 
+    http_status = 413
+
 
 class UnauthorizedError(RequestError):
     """A request without a valid key."""

@@ -71,7 +71,7 @@ def unheeded(body: CountBody, model: ServedModel) -> list[str]:
 
 def thinking_budget(body: CountBody) -> int | None:
     """Return how many tokens of reasoning there may be. Raises RequestError."""
-    thinking = body.thinking or {"type": "disabled"}
+    thinking = {"type": "disabled"} if body.thinking is None else body.thinking
     kind = thinking.get("type")
     if kind not in _THINKING:
         raise RequestError(
