@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cli.main import COMMANDS
+from octavo.cli.main import COMMANDS, module_of
 from octavo.config.fields import SETTINGS
 from octavo.config.vllm import FOREIGN
 from octavo.errors import OctavoError
@@ -87,12 +87,10 @@ def test_every_flag_of_vllm_has_an_entry():
 def test_every_command_has_an_entry():
     names = {path.stem for path in (ROOT / "framework/octavo/cli").glob("*.py")}
 
-    assert {name.replace("-", "_") for name in COMMANDS} <= names
+    assert {module_of(name).rpartition(".")[2] for name in COMMANDS} <= names
     for name in COMMANDS:
         assert f"\n## `octavo {name}`\n" in text("commands.md"), HOW
-        actions = getattr(
-            importlib.import_module(f"octavo.cli.{name.replace('-', '_')}"), "ACTIONS", ()
-        )
+        actions = getattr(importlib.import_module(module_of(name)), "ACTIONS", ())
         for action in actions:
             assert f"\n| `{action}` | " in text("commands.md"), HOW
 

@@ -78,17 +78,17 @@ def make_arrivals(workload: Workload) -> list[Arrival]:
             (user,) = draw.choices(users, [1 / rank for rank in users])
             metadata["user"] = f"user-{user}"
         arrivals.append(Arrival(now_s, shared + own, num_output, metadata=metadata))
-        now_s += _pause_s(workload, draw)
+        now_s += pause_s(workload.rate, workload.burstiness, draw)
     return arrivals
 
 
-def _pause_s(workload: Workload, draw: random.Random) -> float:
-    """Return the time to the next arrival."""
-    if workload.rate is None:
+def pause_s(rate: float | None, burstiness: float, draw: random.Random) -> float:
+    """Return the time to the next arrival; the parameters are those of `Workload`."""
+    if rate is None:
         return 0.0
-    if workload.burstiness == 1:
-        return draw.expovariate(workload.rate)
-    return draw.gammavariate(workload.burstiness, 1 / (workload.rate * workload.burstiness))
+    if burstiness == 1:
+        return draw.expovariate(rate)
+    return draw.gammavariate(burstiness, 1 / (rate * burstiness))
 
 
 def read_trace(path: Path, vocab_size: int, params: DeclaredParams | None = None) -> list[Arrival]:

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "complete": "continue a prompt and print what comes",
         "run-batch": "answer a file of requests, with OpenAI's batch format",
         "bench": "measure latency and throughput against this machine's limits",
+        "bench serve": "measure any server with OpenAI's API, as its clients see it",
         "simulate": "play a workload in virtual time, without a model",
         "plugins": "list components, show one, or say why one is not there",
         "explain": "show every setting and choice, and where each comes from",
@@ -52,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    first, rest = (words[0], words[1:]) if words else ("--help", [])
+    two = " ".join(words[:2])
+    num_words = 2 if two in COMMANDS else 1
+    first, rest = (" ".join(words[:num_words]), words[num_words:]) if words else ("--help", [])
     if first in {"--help", "-h", "help"}:
         print(_usage())
         return 0
@@ -68,11 +71,16 @@ def _dispatch(words: list[str]) -> int:
         )
     from octavo.config.flags import Parser
 
-    module = importlib.import_module(f"octavo.cli.{first.replace('-', '_')}")
+    module = importlib.import_module(module_of(first))
     parser = Parser(prog=f"octavo {first}", description=COMMANDS[first])
     module.add_arguments(parser)
     code: int = module.run(parser.parse_args(rest))
     return code
+
+
+def module_of(command: str) -> str:
+    """Return the name of the module that has a command."""
+    return f"octavo.cli.{command.replace('-', '_').replace(' ', '_')}"
 
 
 def _usage() -> str:

@@ -9,7 +9,7 @@ import argparse
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from octavo.cli.main import COMMANDS
+from octavo.cli.main import COMMANDS, module_of
 from octavo.config.fields import KIND_FLAGS, SETTINGS
 from octavo.config.flags import Parser
 from octavo.config.schema import SECTIONS
@@ -111,7 +111,7 @@ def commands_page() -> str:
 
 
 def _module(command: str) -> Any:
-    return importlib.import_module(f"octavo.cli.{command.replace('-', '_')}")
+    return importlib.import_module(module_of(command))
 
 
 def _parser(command: str) -> Parser:

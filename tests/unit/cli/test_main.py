@@ -18,11 +18,14 @@ def test_help_lists_every_command(capsys):
 
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "usage: octavo COMMAND ..."
-    assert [line.split()[0] for line in out.splitlines() if line.startswith("  ")] == [
+    names = [line[2:].partition("  ")[0] for line in out.splitlines() if line.startswith("  ")]
+    assert names == [
         "serve",
         "chat",
         "complete",
+        "run-batch",
         "bench",
+        "bench serve",
         "simulate",
         "plugins",
         "explain",
@@ -48,14 +51,19 @@ def test_an_unknown_command_is_an_error(capsys):
     assert captured.err == (
         "error: unknown command 'srve'\n"
         "  did you mean 'serve'?\n"
-        "  commands: serve, chat, complete, bench, simulate, plugins, explain, collect-env\n"
+        "  commands: serve, chat, complete, run-batch, bench, bench serve, simulate, plugins, "
+        "explain, collect-env\n"
     )
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_is_there_and_explains_itself(command):
     done = subprocess.run(
-        [OCTAVO, command, "--help"], capture_output=True, text=True, check=False, timeout=60
+        [OCTAVO, *command.split(), "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
     assert done.stderr == ""

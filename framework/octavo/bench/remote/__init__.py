@@ -1,0 +1,1 @@
+"""Measures servers with OpenAI's API, whoever made them, as their clients see them."""
