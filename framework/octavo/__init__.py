@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     from octavo.async_llm import AsyncLLM
     from octavo.errors import OctavoError
     from octavo.frontend.outputs import CompletionOutput, RequestOutput
+    from octavo.frontend.pooling_outputs import (
+        EmbeddingRequestOutput,
+        PoolingRequestOutput,
+        ScoringRequestOutput,
+    )
     from octavo.hookspecs import OctavoSpecs
     from octavo.llm import LLM
     from octavo.lora import LoRARequest
     from octavo.plugin.component import Component
     from octavo.plugin.options import ComponentOptions, NoOptions
+    from octavo.pooling_params import PoolingParams
     from octavo.sampling_params import SamplingParams
     from octavo.structured_outputs import StructuredOutputsParams
 
@@ -29,12 +35,16 @@ __all__ = [
     "CompletionOutput",
     "Component",
     "ComponentOptions",
+    "EmbeddingRequestOutput",
     "LoRARequest",
     "NoOptions",
     "OctavoError",
     "OctavoSpecs",
+    "PoolingParams",
+    "PoolingRequestOutput",
     "RequestOutput",
     "SamplingParams",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "__version__",
 ]
@@ -45,12 +55,16 @@ _HOME = {
     "CompletionOutput": "octavo.frontend.outputs",
     "Component": "octavo.plugin.component",
     "ComponentOptions": "octavo.plugin.options",
+    "EmbeddingRequestOutput": "octavo.frontend.pooling_outputs",
     "LoRARequest": "octavo.lora",
     "NoOptions": "octavo.plugin.options",
     "OctavoError": "octavo.errors",
     "OctavoSpecs": "octavo.hookspecs",
+    "PoolingParams": "octavo.pooling_params",
+    "PoolingRequestOutput": "octavo.frontend.pooling_outputs",
     "RequestOutput": "octavo.frontend.outputs",
     "SamplingParams": "octavo.sampling_params",
+    "ScoringRequestOutput": "octavo.frontend.pooling_outputs",
     "StructuredOutputsParams": "octavo.structured_outputs",
 }
 

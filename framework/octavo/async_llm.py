@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from octavo.engine_thread import EngineThread
 from octavo.errors import EngineDeadError, RequestError
 from octavo.frontend.output_processor import OutputProcessor
+from octavo.frontend.pooling import pooling_plan
+from octavo.frontend.pooling_outputs import EmbeddingRequestOutput, PoolingRequestOutput
 from octavo.frontend.preprocess import Call
 from octavo.local_model import LocalModel, open_model, resolve_settings
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from octavo.frontend.prompts import Prompt
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.lora import Adapters
+    from octavo.pooling_params import PoolingParams
     from octavo.sampling_params import SamplingParams
 
 
@@ -82,7 +85,41 @@ class AsyncLLM:
             priority=priority,
             lora_request=lora_request,
         )
-        if priority:
+        async with aclosing(self._outputs(call)) as outputs:
+            async for output in outputs:
+                yield output
+
+    async def embed(
+        self,
+        prompt: Prompt,
+        pooling_params: PoolingParams | None = None,
+        request_id: str | None = None,
+        *,
+        lora_request: Adapters = None,
+        priority: int = 0,
+    ) -> EmbeddingRequestOutput:
+        """Return a vector of a prompt, as `LLM.embed` does. Raises as `generate` does.
+
+        Cancelling it aborts the request.
+        """
+        checks = self._model.preprocessor
+        plan = pooling_plan(pooling_params, checks.defaults.pooling, checks.info)
+        call = Call(
+            request_id=f"call-{next(self._request_numbers)}" if request_id is None else request_id,
+            prompt=prompt,
+            params=plan.sampling,
+            arrival_s=time.monotonic(),
+            priority=priority,
+            lora_request=lora_request,
+            pooling=plan,
+        )
+        async with aclosing(self._outputs(call)) as outputs:
+            output = [one async for one in outputs][-1]
+        return EmbeddingRequestOutput.of(PoolingRequestOutput.of(output, plan))
+
+    async def _outputs(self, call: Call) -> AsyncGenerator[RequestOutput, None]:
+        """Run one call, and yield its outputs. Leaving the iteration aborts it."""
+        if call.priority:
             self._model.warn_of_priority()
         prepared = await asyncio.to_thread(self._model.preprocessor.prepare, call)
         stream = _Stream(OutputProcessor(prepared, self._model.tokenizer))

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
-from octavo.errors import EngineDeadError, RequestError
+from octavo.errors import EngineDeadError
 from octavo.frontend.offline import OfflineRun
 from octavo.frontend.preprocess import Call, PreparedCall
 from octavo.frontend.progress import ProgressLine
 from octavo.frontend.prompts import Prompt, is_single_prompt
+from octavo.llm_pooling import PoolingMethods, naming, one_each
 from octavo.local_model import open_model, resolve_settings
 from octavo.lora import adapters_of_each
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from octavo.sampling_params import SamplingParams
 
 
-class LLM:
+class LLM(PoolingMethods):
     """A model, loaded. A context manager; methods may be called from any thread, one at a time.
 
         llm = LLM(model="smollm2")
@@ -126,7 +126,7 @@ class LLM:
             template_options["template_kwargs"] = names
         prompts = []
         for i, conversation in enumerate(conversations):
-            with _naming(f"conversation {i}"):
+            with naming(f"conversation {i}"):
                 prompts.append(renderer.render(conversation, **template_options))
         return self._run(
             prompts,
@@ -176,52 +176,38 @@ class LLM:
     ) -> list[RequestOutput]:
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
-        params = _one_each("sampling_params", sampling_params, len(prompts))
-        priorities = _one_each("priority", priority or 0, len(prompts))
+        params = one_each("sampling_params", sampling_params, len(prompts))
+        priorities = one_each("priority", priority or 0, len(prompts))
         if any(priorities):
             self._model.warn_of_priority()
         adapters = adapters_of_each(lora_request, len(prompts))
+        calls = [
+            Call(
+                request_id=self._next_id(),
+                prompt=prompt,
+                params=params[i],
+                arrival_s=time.monotonic(),
+                priority=priorities[i],
+                lora_request=adapters[i],
+                add_special_tokens=not is_rendered,
+            )
+            for i, prompt in enumerate(prompts)
+        ]
+        return self._run_calls(calls, use_tqdm=use_tqdm)
+
+    def _next_id(self) -> str:
+        return str(next(self._call_numbers))
+
+    def _run_calls(self, asked: Sequence[Call], *, use_tqdm: bool) -> list[RequestOutput]:
         with self._lock:
             if self._is_closed:
                 raise EngineDeadError("this LLM is closed", "make another one")
-            arrival_s = time.monotonic()
             calls: list[PreparedCall] = []
-            for i, prompt in enumerate(prompts):
-                call = Call(
-                    request_id=str(next(self._call_numbers)),
-                    prompt=prompt,
-                    params=params[i],
-                    arrival_s=arrival_s,
-                    priority=priorities[i],
-                    lora_request=adapters[i],
-                    add_special_tokens=not is_rendered,
-                )
-                with _naming(f"prompt {i}"):
+            for i, call in enumerate(asked):
+                with naming(f"prompt {i}"):
                     checked = calls[-1].checked if calls else None
                     calls.append(self._model.preprocessor.prepare(call, checked))
             run = OfflineRun(self._model.engine, self._model.tokenizer, calls)
             is_shown = None if use_tqdm else False
             with ProgressLine("Processed prompts", len(calls), is_shown=is_shown) as progress:
                 return run.run(progress)
-
-
-@contextmanager
-def _naming(which: str) -> Iterator[None]:
-    """Say in a RequestError which of many it is about."""
-    try:
-        yield
-    except RequestError as error:
-        headline = f"{which}: {error.headline}"
-        raise RequestError(headline, *error.facts, param=error.param) from error
-
-
-def _one_each(name: str, value: Any, num_prompts: int) -> Sequence[Any]:
-    """Return one value for each prompt. Raises RequestError when a list has another length."""
-    if not isinstance(value, Sequence):
-        return [value] * num_prompts
-    if len(value) != num_prompts:
-        raise RequestError(
-            f"{num_prompts} prompts, but {len(value)} {name}: give one, or one for each prompt",
-            param=name,
-        )
-    return value

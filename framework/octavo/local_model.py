@@ -86,7 +86,9 @@ def open_model(config: ResolvedConfig) -> LocalModel:
     def read_texts() -> tuple[Tokenizer, GenerationDefaults, ChatRenderer]:
         description = describe_model(config, path)
         has_sampling = config.model.generation_config == "auto"
-        defaults = generation_defaults(description, has_sampling=has_sampling)
+        defaults = generation_defaults(
+            description, has_sampling=has_sampling, pooling=config.model.pooling
+        )
         tokenizer = load_tokenizer(config, description)
         return tokenizer, defaults, ChatRenderer(tokenizer, config.model)
 

@@ -89,6 +89,19 @@ def check_context(num_prompt_tokens: int, max_tokens: int | None, max_model_len:
     )
 
 
+def check_pooled(num_prompt_tokens: int, info: EngineInfo) -> int:
+    """Raise RequestError for a prompt too long to be made a vector of; 0 tokens are generated."""
+    if num_prompt_tokens > info.max_model_len:
+        raise RequestError(
+            f"This model's maximum context length is {info.max_model_len} tokens. "
+            f"However, your input has {num_prompt_tokens} tokens.",
+            "shorten it, or have it cut by truncate_prompt_tokens",
+            param="prompt",
+        )
+    check_capacity(num_prompt_tokens, 0, info.capacity_tokens)
+    return 0
+
+
 def check_capacity(num_prompt_tokens: int, max_tokens: int | None, capacity_tokens: int) -> None:
     """Raise RequestError for a request that the KV cache can never hold, however idle it is."""
     num_tokens = num_prompt_tokens + (1 if max_tokens is None else max_tokens)

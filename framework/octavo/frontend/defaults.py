@@ -1,4 +1,4 @@
-"""What a model itself says of generation: defaults of sampling, and ids that end a text.
+"""What a model itself says of its use: defaults of sampling, ends of texts, ways of pooling.
 
 Knows the names in `generation_config.json` and `config.json`. Does not know where they were read
 from (`octavo.interfaces.weights.ModelDescription` holds them), requests or engines.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelLoadError, RequestError
+from octavo.frontend.pooling import PoolingDefaults, pooling_defaults
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ class GenerationDefaults:
     """`sampling` holds defaults for fields of `SamplingParams` that a caller leaves unset.
 
     `max_new_tokens` counts for a request that says nothing of `max_tokens`; it is no ceiling.
+    `pooling` is how vectors are made.
     """
 
     sampling: Mapping[str, Any] = field(default_factory=dict)
     max_new_tokens: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    pooling: PoolingDefaults = field(default_factory=PoolingDefaults)
 
     def sampling_params(self) -> SamplingParams:
         """Return the parameters of a caller who gave none.
@@ -44,23 +47,26 @@ class GenerationDefaults:
 
 
 def generation_defaults(
-    description: ModelDescription, *, has_sampling: bool = True
+    description: ModelDescription, *, has_sampling: bool = True, pooling: str = "auto"
 ) -> GenerationDefaults:
     """Return what a model says. Raises ModelLoadError when it is not valid.
 
     With `has_sampling` False (`generation-config = "none"`) only the ids that end a text count.
-    As in transformers, those of `config.json` count where the other file names none.
+    As in transformers, those of `config.json` count where the other file names none. `pooling` is
+    the way to make vectors, "auto" that of the model's files.
     """
     content = description.generation_config
     eos_ids = _eos_ids(description, content.get("eos_token_id"))
     if not eos_ids:
         eos_ids = _eos_ids(description, description.config.get("eos_token_id"))
+    ways = pooling_defaults(description, pooling)
     if not has_sampling:
-        return GenerationDefaults(eos_token_ids=eos_ids)
+        return GenerationDefaults(eos_token_ids=eos_ids, pooling=ways)
     defaults = GenerationDefaults(
         sampling={n: content[n] for n in _SAMPLING_NAMES if content.get(n) is not None},
         max_new_tokens=content.get("max_new_tokens"),
         eos_token_ids=eos_ids,
+        pooling=ways,
     )
     _check(description, defaults)
     return defaults

@@ -41,6 +41,7 @@ class OutputProcessor:
         }
         self._num_running = len(self._choices)
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+        self._pooled: bytes | None = None
         self._changed: set[str] = set()
         self._is_final_taken = False
 
@@ -115,10 +116,12 @@ class OutputProcessor:
             prompt_logprobs=prompt_logprobs,
             metrics=self.metrics,
             num_cached_tokens=self.num_cached_tokens,
+            pooled=self._pooled,
         )
 
     def _take_prompt_facts(self, output: EngineOutput) -> None:
         self.num_cached_tokens = max(self.num_cached_tokens, output.num_cached_tokens)
+        self._pooled = output.pooled
         if output.prompt_logprobs is not None:
             self._prompt_logprobs = [
                 None if entry is None else logprobs_dict(entry, self.tokenizer)

@@ -63,6 +63,7 @@ class RequestOutput:
 
     `prompt` is the text, None when token ids were given. `prompt_logprobs` has one entry per
     prompt token, the first None. `num_cached_tokens`: how many prompt tokens a cache already had.
+    `pooled` is the vector of a prompt of which one was wanted, as in `EngineOutput`.
     """
 
     request_id: str
@@ -73,4 +74,5 @@ class RequestOutput:
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     metrics: RequestMetrics | None = None
     num_cached_tokens: int = 0
+    pooled: bytes | None = None
     lora_request: object | None = field(default=None, repr=False)

@@ -18,18 +18,21 @@ from octavo.frontend.checks import (
     check_choice,
     check_context,
     check_params,
+    check_pooled,
     check_priority,
     check_prompt_ids,
 )
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.prompts import Prompt, parse_prompt, without_surrogates
 from octavo.frontend.request_params import DeclaredParams
+from octavo.frontend.words import bad_words_ids, with_clean_texts
 from octavo.interfaces.grammar import ReasoningSpec
 from octavo.lora import adapter_uses
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
+    from octavo.frontend.pooling import PoolingPlan
     from octavo.interfaces.grammar import GrammarSpec
     from octavo.interfaces.parser import ReasoningMarks
     from octavo.interfaces.tokenizer import Tokenizer
@@ -45,7 +48,8 @@ class Call:
     `add_special_tokens` puts BOS and the like around a text; a rendered chat template already
     has them. `metadata` reaches scheduling policies. `reasoning` tells where the reasoning of the
     answer ends: there its form begins, and its budget is counted. `visible_markers` are special
-    tokens that belong to the text even where such tokens are skipped.
+    tokens that belong to the text even where such tokens are skipped. With `pooling` a vector is
+    wanted and no text; `params` are those of the plan then.
     """
 
     request_id: str
@@ -57,6 +61,7 @@ class Call:
     add_special_tokens: bool = True
     reasoning: ReasoningMarks | None = None
     visible_markers: frozenset[str] = frozenset()
+    pooling: PoolingPlan | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -156,7 +161,7 @@ class Preprocessor:
                 f"sampling_params must be a SamplingParams, not {type(given).__name__}",
                 param="sampling_params",
             )
-        params = _with_clean_texts(given)
+        params = with_clean_texts(given)
         check_params(params, self.info)
         extra_args = self.declared.checked(params, self.tokenizer)
         if extra_args is not None:
@@ -169,12 +174,10 @@ class Preprocessor:
         # a text of a given form has to end where there is nothing else to say
         is_endless = params.ignore_eos and grammar is None
         eos_token_ids = () if is_endless else self.eos_token_ids
-        bad_words_ids = self._bad_words_ids(params)
-        check_choice(params, eos_token_ids, bad_words_ids, self.info)
-        stop_token_ids = frozenset(params.stop_token_ids or ())
-        return CheckedParams(
-            given, params, others, eos_token_ids, stop_token_ids, bad_words_ids, grammar
-        )
+        bad_ids = bad_words_ids(params, self.tokenizer, self.info.vocab_size)
+        check_choice(params, eos_token_ids, bad_ids, self.info)
+        stop_ids = frozenset(params.stop_token_ids or ())
+        return CheckedParams(given, params, others, eos_token_ids, stop_ids, bad_ids, grammar)
 
     def default_sampling_params(self) -> SamplingParams:
         """Return the parameters of a caller who gave none: the model's own defaults."""
@@ -201,7 +204,10 @@ class Preprocessor:
         self, call: Call, checked: CheckedParams, token_ids: list[int]
     ) -> EngineRequest:
         params = checked.params
-        max_tokens = self._max_tokens(params, len(token_ids))
+        if call.pooling is None:
+            max_tokens = self._max_tokens(params, len(token_ids))
+        else:
+            max_tokens = check_pooled(len(token_ids), self.info)
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed & _SEED_MASK
         return EngineRequest(
             request_id=call.request_id,
@@ -216,6 +222,7 @@ class Preprocessor:
             bad_words_ids=checked.bad_words_ids,
             grammar=checked.grammar,
             adapters=adapter_uses(call.lora_request),
+            pooling=None if call.pooling is None else call.pooling.mode,
             metadata=call.metadata,
         )
 
@@ -264,21 +271,6 @@ class Preprocessor:
         ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
         return ids if max(ids, default=0) < self.info.vocab_size else ()
 
-    def _bad_words_ids(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
-        """Return the ids of bad words, as they start a text and as they follow a space."""
-        found: dict[tuple[int, ...], None] = {}
-        for word in params.bad_words or ():
-            for text in (word.lstrip(), " " + word.lstrip()):
-                ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
-                if ids and max(ids) >= self.info.vocab_size:
-                    raise RequestError(
-                        f"bad_words: {word!r} has tokens outside the model's vocabulary",
-                        param="bad_words",
-                    )
-                if ids:
-                    found[ids] = None
-        return tuple(found)
-
 
 def _choices(base: EngineRequest, checked: CheckedParams) -> list[EngineRequest]:
     """Return one request a choice."""
@@ -292,15 +284,3 @@ def _choices(base: EngineRequest, checked: CheckedParams) -> list[EngineRequest]
         )
         for choice in range(checked.params.n)
     ]
-
-
-def _with_clean_texts(params: SamplingParams) -> SamplingParams:
-    """Return parameters whose stop strings and bad words UTF-8 can hold (B23)."""
-    if params.stop is None and params.bad_words is None:
-        return params
-    words = params.bad_words
-    return replace(
-        params,
-        stop=[without_surrogates(text) for text in params.stop_strings],
-        bad_words=None if words is None else [without_surrogates(text) for text in words],
-    )

@@ -132,17 +132,31 @@ def not_finite(blocks: Sequence[WeightBlocks]) -> ModelLoadError:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolingDescription:
+    """How a model's files say that vectors are made of its hidden states.
+
+    `mode`: "last" (the last token's), "mean" (of all tokens), or a word for what else is meant.
+    `is_normalized`: vectors have length 1.
+    """
+
+    mode: str
+    is_normalized: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ModelDescription:
     """What a server must know of a model before, or without, touching its weights.
 
     `config` and `generation_config` are as in `Checkpoint`. `tokenizer_path` is what a
-    `octavo.interfaces.tokenizer.TokenizerFormat` opens.
+    `octavo.interfaces.tokenizer.TokenizerFormat` opens. `pooling` is None where the files say
+    nothing of it, as those of most models.
     """
 
     path: Path
     config: Mapping[str, Any]
     generation_config: Mapping[str, Any] = field(default_factory=dict)
     tokenizer_path: Path | None = None
+    pooling: PoolingDescription | None = None
 
 
 class Checkpoint(ABC):

@@ -105,7 +105,9 @@ def _plan_of(config: ResolvedConfig, names: tuple[str, ...], *, is_first: bool) 
     def load_texts() -> Texts:
         has_sampling = config.model.generation_config == "auto"
         tokenizer = load_tokenizer(config, description)
-        defaults = generation_defaults(description, has_sampling=has_sampling)
+        defaults = generation_defaults(
+            description, has_sampling=has_sampling, pooling=config.model.pooling
+        )
         chat = ChatRenderer(tokenizer, config.model)
         parsers = choose_parsers(config, facts_of(chat.template_text, tokenizer))
         return Texts(tokenizer, defaults, chat, parsers)

@@ -30,6 +30,7 @@ from octavo_plugins.weights.gguf_names import (
     interleaved_heads,
     undo_interleaving,
 )
+from octavo_plugins.weights.pooling import gguf_pooling
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +72,7 @@ class GgufCheckpoint(Checkpoint):
                 config=translate_config(first, tensors),
                 generation_config=translate_generation_config(first),
                 tokenizer_path=first.path,
+                pooling=gguf_pooling(first, architecture_of(first)),
             )
         )
         self._architecture = ARCHITECTURES[architecture_of(first)]

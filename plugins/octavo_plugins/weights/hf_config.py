@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from octavo.errors import ModelLoadError
 from octavo.interfaces.weights import ModelDescription
 from octavo_plugins.formats.json_file import read_json_object, read_optional_json
+from octavo_plugins.weights.pooling import folder_pooling
 from octavo_plugins.weights.rope_keys import with_both_spellings
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def describe_folder(folder: Path) -> ModelDescription:
         config=read_config(folder),
         generation_config=read_generation_config(folder),
         tokenizer_path=folder,
+        pooling=folder_pooling(folder),
     )
 
 
