@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from octavo.testing.allocators import AllocatorSuite
     from octavo.testing.evictions import EvictionSuite
     from octavo.testing.executors import ExecutorSuite
+    from octavo.testing.parsers import ParserSuite
     from octavo.testing.platforms import PlatformSuite
     from octavo.testing.proposers import ProposerSuite
     from octavo.testing.schedulers import SchedulerSuite
@@ -42,6 +43,7 @@ __all__ = [
     "EvictionSuite",
     "ExecutorSuite",
     "OpsSuite",
+    "ParserSuite",
     "PlatformSuite",
     "ProposerSuite",
     "SchedulerSuite",
@@ -59,6 +61,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "EvictionSuite": "octavo.testing.evictions",
         "ExecutorSuite": "octavo.testing.executors",
         "OpsSuite": "octavo.testing.tensors.ops",
+        "ParserSuite": "octavo.testing.parsers",
         "PlatformSuite": "octavo.testing.platforms",
         "ProposerSuite": "octavo.testing.proposers",
         "SchedulerSuite": "octavo.testing.schedulers",

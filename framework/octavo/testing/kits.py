@@ -33,6 +33,7 @@ KITS: Mapping[str, str] = MappingProxyType(
         "weights": "octavo.testing.weights",
         "source": "octavo.testing.sources",
         "tokenizer": "octavo.testing.tokenizers",
+        "parser": "octavo.testing.parsers",
     }
 )
 
