@@ -235,7 +235,7 @@ def test_an_idle_server_uses_no_cpu():
 def test_keys_guard_every_route_but_health():
     with scripted_server_process(script=SCRIPT, api_key=["one", "two"]) as server:
         for method, path in (
-            ("GET", "/v1/models"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/ping"),
+            ("GET", "/v1/models"), ("GET", "/metrics"), ("GET", "/version"),
             ("POST", COMPLETIONS), ("GET", "/nowhere"), ("GET", "/health/"),
         ):  # fmt: skip
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "one"}):

@@ -104,6 +104,9 @@ class ScriptedEngine:
                 del self._requests[output.request_id]
         return outputs
 
+    def reset_prefix_cache(self):
+        return not self._requests
+
     def stats(self):
         num_running = min(len(self._requests), self.script.max_num_seqs)
         self._stats.num_running = num_running

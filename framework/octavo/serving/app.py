@@ -41,7 +41,7 @@ _access_logger = logging.getLogger("octavo.access")
 _logger = logging.getLogger("octavo.serving")
 
 #: routes that need no key, so that a load balancer can watch a guarded server
-OPEN_PATHS = frozenset({"/health", "/live", "/ready"})
+OPEN_PATHS = frozenset({"/health", "/live", "/ready", "/ping"})
 _MAX_REQUEST_ID_CHARS = 128
 _BEARER = b"bearer "
 

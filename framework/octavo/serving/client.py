@@ -10,8 +10,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from octavo.engine.messages import EngineOutput
 from octavo.errors import EngineDeadError, OctavoError, RequestError
 from octavo.serving import protocol
+from octavo.serving.gate import Gate
 from octavo.serving.keeper import EngineKeeper, EngineState, RestartPolicy
 from octavo.serving.process import ENGINE_COMMAND
 from octavo.serving.streams import DEFAULT_MAX_BACKLOG_TOKENS, OutputStream
@@ -19,8 +21,9 @@ from octavo.serving.streams import DEFAULT_MAX_BACKLOG_TOKENS, OutputStream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
+    from octavo.engine.messages import EngineInfo, EngineRequest, EngineStats
     from octavo.interfaces.adapter import AdapterSpec
+    from octavo.serving.controls import Action
     from octavo.serving.process import EngineProcess
 
 __all__ = ["EngineClient", "EngineState", "RestartPolicy"]
@@ -53,12 +56,15 @@ class EngineClient:
         restart: RestartPolicy | None = None,
         max_backlog_tokens: int = DEFAULT_MAX_BACKLOG_TOKENS,
     ) -> None:
+        self.gate = Gate()
         self.last_used_s = asyncio.get_running_loop().time()
         self._keeper = EngineKeeper(
             config_json, self._on_batch, self._fail_calls, command=command, restart=restart
         )
         self._max_backlog_tokens = max_backlog_tokens
         self._calls: dict[str, _Call] = {}
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     async def start(self, process: EngineProcess | None = None) -> EngineInfo:
         """Start the engine, or take one that is being started, and wait until it is ready.
@@ -92,19 +98,26 @@ class EngineClient:
         """Return how many sequences run or wait, as this side of the socket knows it."""
         return len(self._calls)
 
+    @property
+    def request_ids(self) -> list[str]:
+        """Return the ids of the sequences that run or wait."""
+        return list(self._calls)
+
     async def generate(self, requests: Sequence[EngineRequest]) -> OutputStream:
         """Hand requests to the engine as one call, and return their stream once all are accepted.
 
-        Raises RequestError or QueueFullError when the engine refuses one (none runs then), and
-        EngineDeadError when there is no engine.
+        Raises RequestError or QueueFullError when the engine refuses one (none runs then),
+        EngineDeadError when there is no engine, and SleepingError when there is to be none.
         """
         frame = _frame_of(requests)
+        await self.gate.passed()
         ids = [request.request_id for request in requests]
         taken = next((i for i in ids if i in self._calls), None)
         if taken is not None or len(set(ids)) < len(ids):
             raise RequestError(f"request id {taken or ids[0]!r} is in use", param="request_id")
         call = _Call(OutputStream(ids, self.abort, self._max_backlog_tokens), set(ids))
         self._calls.update(dict.fromkeys(ids, call))
+        self._is_idle.clear()
         try:
             (await self._keeper.ready()).send_frame(frame)
             await call.answered.wait()
@@ -123,6 +136,14 @@ class EngineClient:
         if known:
             self._tell(protocol.Abort(known))
 
+    def end(self, request_ids: Sequence[str]) -> None:
+        """End requests here and in the engine: their streams end with `abort` as the reason."""
+        for request_id in [one for one in request_ids if one in self._calls]:
+            call = self._calls[request_id]
+            call.stream.feed(EngineOutput(request_id, [], finish_reason="abort"))
+            self._answer(request_id, None)
+        self.abort(list(request_ids))
+
     async def stats(self) -> EngineStats:
         """Return the engine's counters. Raises EngineDeadError when there is no engine."""
         return await self._keeper.require().stats()
@@ -130,11 +151,28 @@ class EngineClient:
     async def prepare(self, adapter: AdapterSpec) -> None:
         """Return when an adapter is ready. Raises AdapterError, or EngineDeadError."""
         self._touch()
+        await self.gate.passed()
         await (await self._keeper.ready()).prepare(adapter)
 
     def discard(self, adapter: AdapterSpec) -> None:
         """Have an adapter forgotten as soon as no request needs it; a dead engine has done so."""
         self._tell(protocol.Discard(adapter))
+
+    async def drained(self) -> None:
+        """Return when no sequence runs or waits."""
+        await self._is_idle.wait()
+
+    async def control(self, action: Action) -> bool:
+        """Return whether the engine could do it. Raises EngineDeadError when there is none."""
+        return await self._keeper.require().control(action)
+
+    async def load(self) -> None:
+        """Start the engine if it was unloaded. Raises EngineDeadError, and its typed error."""
+        await self._keeper.ready()
+
+    async def unload(self) -> None:
+        """End the engine until it is needed again."""
+        await self._keeper.unload()
 
     async def ping(self, timeout_s: float = _PING_TIMEOUT_S) -> None:
         """Return when the engine makes progress, or waits unloaded to be asked for.
@@ -169,6 +207,8 @@ class EngineClient:
 
     def _touch(self) -> None:
         self.last_used_s = asyncio.get_running_loop().time()
+        if not self._calls:
+            self._is_idle.set()
 
     # ------------------------------------------------------------------ what comes back
 
@@ -200,6 +240,7 @@ class EngineClient:
 
     def _fail_calls(self, error: OctavoError) -> None:
         calls, self._calls = self._calls, {}
+        self._touch()
         for call in calls.values():
             call.stream.fail(error)
             call.rejection = call.rejection or error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from octavo.errors import EngineDeadError
 from octavo.serving import protocol
+from octavo.serving.controls import Control, Controlled
 from octavo.serving.framing import FrameBuffer
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo, EngineStats
     from octavo.errors import OctavoError
     from octavo.interfaces.adapter import AdapterSpec
+    from octavo.serving.controls import Action
     from octavo.serving.process import EngineProcess
 
 #: a step is healthy until it has run this many times its predicted time ...
@@ -53,6 +55,7 @@ class EngineConnection(asyncio.Protocol):
         self._pings: dict[int, asyncio.Future[str | None]] = {}
         self._stats: list[asyncio.Future[EngineStats]] = []
         self._preparations: dict[int, asyncio.Future[None]] = {}
+        self._controls: dict[int, asyncio.Future[bool]] = {}
         self._death: OctavoError | None = None
 
     async def start(self) -> EngineInfo:
@@ -112,6 +115,17 @@ class EngineConnection(asyncio.Protocol):
         finally:
             del self._preparations[number]
 
+    async def control(self, action: Action) -> bool:
+        """Return whether the engine could do it. Raises EngineDeadError."""
+        number = next(self._numbers)
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._controls[number] = future
+        try:
+            self.send(Control(number, action))
+            return await future
+        finally:
+            del self._controls[number]
+
     async def close(self, wait_s: float = _EXIT_WAIT_S) -> int:
         """End the process, by force after `wait_s`. Returns its exit code."""
         if self._transport is not None:
@@ -143,7 +157,7 @@ class EngineConnection(asyncio.Protocol):
             "the engine is started again; send the request again in a few seconds",
         )
         waiting: list[asyncio.Future[Any]] = [self._ready, *self._stats, *self._pings.values()]
-        for future in (*waiting, *self._preparations.values()):
+        for future in (*waiting, *self._preparations.values(), *self._controls.values()):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # nobody may be waiting, and that is no error of its own
@@ -162,6 +176,10 @@ class EngineConnection(asyncio.Protocol):
                         future.set_result(message.stats)
             case protocol.Prepared():
                 self._handle_prepared(message)
+            case Controlled():
+                control = self._controls.get(message.number)
+                if control is not None and not control.done():
+                    control.set_result(message.is_done)
             case protocol.Ready():
                 self._ready.set_result(message.info)
             case protocol.StartFailed():

@@ -29,6 +29,7 @@ from octavo.errors import (
 )
 from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
+from octavo.serving.controls import Action, Control, Controlled
 from octavo.serving.engine_channel import Channel
 from octavo.serving.logs import configure_logging
 
@@ -80,6 +81,9 @@ class ServableEngine(Protocol):
     def discard(self, resource: AdapterSpec) -> None:
         """Forget what no request is to bring any more."""
 
+    def reset_prefix_cache(self) -> bool:
+        """Forget cached prefixes; False when some blocks are in use."""
+
     def stats(self) -> EngineStats:
         """Return a snapshot."""
 
@@ -93,17 +97,22 @@ class EngineLoop:
     def __init__(self, engine: ServableEngine, channel: Channel) -> None:
         self._engine = engine
         self._channel = channel
+        self._is_frozen = False
         self._undecided: set[str] = set()  # held requests, neither accepted nor rejected yet
 
     def run(self) -> None:
         """Run until the socket ends. Raises what the engine's step raises."""
-        engine, inbox = self._engine, self._channel.inbox
-        engine.on_ready(inbox.wake)
-        while (messages := inbox.take(is_waiting=not engine.has_work)) is not None:
+        inbox = self._channel.inbox
+        self._engine.on_ready(inbox.wake)
+        while (messages := inbox.take(is_waiting=not self._can_step)) is not None:
             for message in messages:
                 self._handle(message)
-            if engine.has_work:
+            if self._can_step:
                 self._step()
+
+    @property
+    def _can_step(self) -> bool:
+        return self._engine.has_work and not self._is_frozen
 
     def _step(self) -> None:
         channel = self._channel
@@ -143,8 +152,16 @@ class EngineLoop:
                 self._channel.send(protocol.Stats(self._engine.stats()))
             case protocol.Prepare():
                 self._prepare(message)
+            case Control():
+                self._channel.send(Controlled(message.number, self._control(message.action)))
             case protocol.Discard():
                 self._engine.discard(message.adapter)
+
+    def _control(self, action: Action) -> bool:
+        if action is Action.RESET_CACHE:
+            return self._engine.reset_prefix_cache()
+        self._is_frozen = action is Action.FREEZE
+        return True
 
     def _add(self, message: protocol.Add) -> None:
         batch = protocol.Batch(accepted=[], rejected=[])

@@ -9,10 +9,11 @@ Knows one model's parts and their order. Does not know HTTP, routes or other mod
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.frontend.parsers import ModelParsers
@@ -85,6 +86,12 @@ class ServedModel:
     def is_known(self) -> bool:
         """Return whether the model was loaded at some time, so that what it takes is known."""
         return self._preprocessor is not None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return how the model is configured, without the server's own settings and its keys."""
+        config: dict[str, Any] = json.loads(self._plan.engine_config_json)
+        return {name: section for name, section in config.items() if name != "server"}
 
     @property
     def status(self) -> str:

@@ -20,6 +20,7 @@ from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, Engi
 from octavo.interfaces.adapter import AdapterSpec, AdapterUse
 from octavo.interfaces.grammar import GrammarSpec, ReasoningSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.serving.controls import Control, Controlled
 from octavo.serving.framing import frame
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ _OWN_FIELDS = tuple(
     name for name in WireRequest.__struct_fields__ if name not in {"prompt", "params"}
 )
 
-ToEngine: TypeAlias = Start | Add | Abort | Ping | GetStats | Prepare | Discard
-FromEngine: TypeAlias = Ready | StartFailed | Batch | Pong | Stats | Prepared | Died
+ToEngine: TypeAlias = Start | Add | Abort | Ping | GetStats | Prepare | Discard | Control
+FromEngine: TypeAlias = Ready | StartFailed | Batch | Pong | Stats | Prepared | Controlled | Died
 
 _encoder = msgspec.msgpack.Encoder()
 _decode_to_engine: Callable[[bytes], ToEngine] = msgspec.msgpack.Decoder(ToEngine).decode

@@ -17,11 +17,11 @@ class Plugin(OctavoSpecs):
     """Declares the stock HTTP dialects."""
 
     def octavo_dialects(self) -> Iterator[Component[Dialect]]:
-        """Yield openai, anthropic, ops."""
+        """Yield openai, anthropic, pooling, ops."""
         yield Component(
             name="openai",
             target="octavo_plugins.dialects.openai.dialect:OpenAIDialect",
-            summary="/v1/models, /v1/chat/completions, /v1/completions",
+            summary="/v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings",
         )
         yield Component(
             name="anthropic",
@@ -29,9 +29,14 @@ class Plugin(OctavoSpecs):
             summary="/v1/messages, /v1/messages/count_tokens",
         )
         yield Component(
+            name="pooling",
+            target="octavo_plugins.dialects.pooling.dialect:PoolingDialect",
+            summary="/pooling, /score, /rerank",
+        )
+        yield Component(
             name="ops",
             target="octavo_plugins.dialects.ops.dialect:OpsDialect",
-            summary="/health, /version, /metrics",
+            summary="/health, /ready, /metrics, /sleep, /pause and what else operators need",
         )
 
 

@@ -1,0 +1,53 @@
+"""Whether new requests may go to an engine now: they may, or they wait, or they are refused.
+
+Knows two switches. Does not know engines or requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from octavo.errors import EngineError
+
+
+class SleepingError(EngineError):
+    """A model was put to sleep, and requests for it are refused until it is woken up."""
+
+    http_status = 503
+
+
+class Gate:
+    """What stands before one engine. One event loop calls all methods."""
+
+    def __init__(self) -> None:
+        self.sleep_level: int | None = None
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether new requests wait."""
+        return not self._is_open.is_set()
+
+    def pause(self) -> None:
+        """Have new requests wait."""
+        self._is_open.clear()
+
+    def resume(self) -> None:
+        """Let requests through, those that wait first."""
+        self._is_open.set()
+
+    def sleep(self, level: int) -> None:
+        """Refuse new requests, and those that wait."""
+        self.sleep_level = level
+        self._is_open.set()
+
+    def wake(self) -> None:
+        """Refuse nothing any more."""
+        self.sleep_level = None
+
+    async def passed(self) -> None:
+        """Return when a request may go on. Raises SleepingError."""
+        await self._is_open.wait()
+        if self.sleep_level is not None:
+            raise SleepingError("the model sleeps", "an operator wakes it up: POST /wake_up")
