@@ -19,6 +19,7 @@ Knows parsers' events. Does not know HTTP, or the shapes and ids in which dialec
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from octavo.errors import RequestError, did_you_mean
@@ -38,6 +39,7 @@ from octavo.interfaces.parser import (
     TurnContext,
     joined,
 )
+from octavo.text.chained_turn import ChainedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -119,13 +121,14 @@ class Turn:
         """Return a reader of one choice; with a tokenizer it counts tokens of reasoning."""
         chain: list[TurnParser] = [parser.open(self._context) for parser in self._used()]
         choice = self._request.choice
-        if choice.mode == "named" and self._context.tools:
+        if choice.mode == "named":
             chain.append(NamedCall(self._context, choice.name))
         elif choice.mode == "required":
             chain.append(RequiredCalls(self._context))
+        parser = reduce(ChainedTurn, chain) if chain else None
         counter = ReasoningCounter(tokenizer, self.reasoning_marks) if tokenizer else None
         keeps = self._parsers.reasoning.parser is not None
-        return TurnReader(chain, choice, counter, keeps_reasoning=keeps)
+        return TurnReader(parser, choice, counter, keeps_reasoning=keeps)
 
     def _used(self) -> list[Parser]:
         """Return the parsers that read text, first to last."""
@@ -212,17 +215,17 @@ def _single_ids(
 
 
 class TurnReader:
-    """Reads the text of one choice, in any pieces."""
+    """Reads the text of one choice, in any pieces; without a parser all of it is content."""
 
     def __init__(
         self,
-        chain: Sequence[TurnParser],
+        parser: TurnParser | None,
         choice: ToolChoice = ToolChoice(),
         counter: ReasoningCounter | None = None,
         *,
         keeps_reasoning: bool = True,
     ) -> None:
-        self._chain = chain
+        self._parser = parser
         self._choice = choice
         self._counter = counter
         self._keeps_reasoning = keeps_reasoning
@@ -235,18 +238,15 @@ class TurnReader:
 
     def push(self, text: str, token_ids: Sequence[int] = ()) -> list[TurnEvent]:
         """Return what a piece of text makes certain. `token_ids` are its tokens."""
-        events = self._seen(_through(self._chain, text))
+        plain: list[TurnEvent] = [Content(text)] if text else []
+        events = self._seen(plain if self._parser is None else self._parser.push(text))
         if self._counter is not None:
             self._counter.take(token_ids, events)
         return events
 
     def finish(self) -> list[TurnEvent]:
         """Return what was held back when the text has ended."""
-        events: list[TurnEvent] = []
-        for place, parser in enumerate(self._chain):
-            for one in parser.finish():
-                events += _pushed(self._chain[place + 1 :], one)
-        events = self._seen(events)
+        events = self._seen([] if self._parser is None else self._parser.finish())
         if self._counter is not None:
             self._counter.take((), events)
         return events
@@ -269,17 +269,6 @@ class TurnReader:
             self.num_calls += isinstance(one, CallEnd)
             shown.append(one)
         return joined(shown)
-
-
-def _through(chain: Sequence[TurnParser], text: str) -> list[TurnEvent]:
-    """Return what the parsers make of a text: the content of each is the text of the next."""
-    if not chain:
-        return [Content(text)] if text else []
-    return [event for one in chain[0].push(text) for event in _pushed(chain[1:], one)]
-
-
-def _pushed(chain: Sequence[TurnParser], event: TurnEvent) -> list[TurnEvent]:
-    return _through(chain, event.text) if isinstance(event, Content) else [event]
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar
 
+from octavo.text.json_machine import JsonMachine
 from octavo.text.turn_scanner import MalformedError, TurnScanner
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class CallScanner(TurnScanner):
     that holds a JSON object, or be left out.
     """
 
+    #: what else a call may begin with, beside these
+    first_keys: ClassVar[frozenset[str]] = frozenset({"type", "id"})
     #: keys under which families write the arguments, and the name
     argument_keys: ClassVar[frozenset[str]] = frozenset({"arguments", "parameters"})
     name_key: ClassVar[str] = "name"
@@ -33,8 +36,12 @@ class CallScanner(TurnScanner):
         is_said = False
         name, text = "", "{}"
         is_empty = bool((yield from self.take("}")))
+        is_first = True
         while not is_empty:
             key = yield from self._key()
+            if is_first and key not in {self.name_key, *self.argument_keys, *self.first_keys}:
+                raise MalformedError  # some other JSON, which nobody should wait for
+            is_first = False
             if key in self.argument_keys and not is_said:
                 is_object = yield from self._is_object_next()
                 if name and is_object:
@@ -86,11 +93,10 @@ def _object_text(text: str) -> str:
     """Return the JSON object that a value is, or that it holds as a text; `{}` for nothing."""
     value = json.loads(text)
     if isinstance(value, str):
-        text = value.strip() or "null"
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise MalformedError from error
+        machine = JsonMachine()
+        given = value.strip() or "{}"
+        text, end = machine.run(given, 0)
+        value = {} if machine.is_complete and end == len(given) and text[0] == "{" else text
     if value is None:
         return "{}"
     if not isinstance(value, dict):

@@ -19,22 +19,28 @@ if TYPE_CHECKING:
 class ReasoningScanner(TurnScanner):
     """Reads reasoning that comes before all else, and then content.
 
-    With `is_open` the turn begins inside of it; a mark that opens it once more is dropped.
+    With `is_open` the turn begins inside of it; a mark that opens it once more is dropped. No
+    mark begins another.
     """
 
     def __init__(
-        self, context: TurnContext, start: str, end: str, *, is_open: bool = False
+        self,
+        context: TurnContext,
+        starts: tuple[str, ...],
+        ends: tuple[str, ...],
+        *,
+        is_open: bool = False,
     ) -> None:
         super().__init__(context)
-        self._start = start
-        self._ends = Marks(end)
+        self._starts = starts
+        self._ends = Marks(*ends)
         if is_open:
             self.kind = Reasoning
             self.settle()  # white space after the mark in the prompt
 
     def read(self) -> Script:
         """Read the whole turn."""
-        if (yield from self.take(self._start)):
+        if (yield from self.take(*self._starts)):
             self.kind = Reasoning
             self.settle()
         self.release()

@@ -29,6 +29,8 @@ from octavo.interfaces.parser import (
 from octavo.text.json_machine import SPACE, JsonMachine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from octavo.interfaces.parser import TurnContext
     from octavo.text.marks import Marks
 
@@ -41,11 +43,10 @@ _SPACES = re.compile(f"[{SPACE}]+")
 
 
 class MalformedError(Exception):
-    """What was held is no call: it becomes content as it was written."""
+    """What is held is no call: it becomes content as it was written.
 
-
-class BrokenOffError(Exception):
-    """A call that has begun cannot be ended: all that follows is content."""
+    Where a call had begun, it cannot be ended, and all that follows is content.
+    """
 
 
 class TextEndedError(Exception):
@@ -68,6 +69,7 @@ class TurnScanner(TurnParser):
         self._space: list[str] = []  # white space that a mark may follow
         self._is_beside_mark = False
         self._has_ended = False
+        self.is_in_call = False
         self._num_calls = 0
         self._events: list[TurnEvent] = []
         self._script = self._run()
@@ -99,9 +101,13 @@ class TurnScanner(TurnParser):
 
     def say_until(self, marks: Marks) -> Reads:
         """Say all up to the first of some marks. Return it; it is held."""
+        return (yield from self.pass_until(marks, self.say))
+
+    def pass_until(self, marks: Marks, sink: Callable[[str], None]) -> Reads:
+        """Hand all up to the first of some marks to `sink`. Return it; it is held."""
         while True:
             start, mark = marks.find(self._text, self._at)
-            self.say(self._text[self._at : start])
+            sink(self._text[self._at : start])
             self._at = start
             if mark:
                 self._hold(len(mark))
@@ -138,7 +144,11 @@ class TurnScanner(TurnParser):
     def take(self, *texts: str) -> Reads:
         """Hold whichever of the texts comes next, after white space. Return "" for none."""
         yield from self.skip_space()
-        rest = ""
+        return (yield from self.take_here(*texts))
+
+    def take_here(self, *texts: str) -> Reads:
+        """Do as `take`, without white space before it."""
+        yield from self._need()
         while True:
             rest = self._text[self._at : self._at + max(map(len, texts))]
             for text in texts:
@@ -182,22 +192,20 @@ class TurnScanner(TurnParser):
             raise MalformedError
         machine = JsonMachine()
         first: list[str] = []
-        index: int | None = None
         while not machine.is_complete:
             yield from self._need()
             piece = self._follow(machine)
-            if index is not None:
-                self._arguments(index, piece)
+            if self.is_in_call:
+                self.argue(piece)
             else:
                 first.append(piece)
                 # after the bracket alone it may still be a dict of Python's
                 if piece.strip(SPACE + "{") or machine.is_complete:
-                    index = self.begin(name)
-                    self._arguments(index, "".join(first))
+                    self.begin(name)
+                    self.argue("".join(first))
             if machine.is_broken:
-                raise MalformedError if index is None else BrokenOffError
-        self.settle()
-        self._emit(CallEnd(self._num_calls - 1))
+                raise MalformedError
+        self.end()
 
     def rest(self) -> Script:
         """Say all that comes: nothing is looked for any more."""
@@ -227,26 +235,30 @@ class TurnScanner(TurnParser):
 
     def say_call(self, name: str, arguments: str) -> None:
         """Say a whole call. Raises MalformedError for a tool that is not offered."""
-        self._arguments(self.begin(name), arguments)
+        self.begin(name)
+        self.argue(arguments)
         self.end()
 
-    def begin(self, name: str) -> int:
-        """Say that a call begins, and return its index. Raises as `say_call`."""
+    def begin(self, name: str) -> None:
+        """Say that a call begins. Raises as `say_call`."""
         if name not in self.tools:
             raise MalformedError
         self.settle()
         self._emit(CallBegin(self._num_calls, name))
-        self._num_calls += 1
-        return self._num_calls - 1
+        self.is_in_call = True
 
     def argue(self, text: str) -> None:
-        """Say a piece of the arguments of the call that has begun."""
-        self._arguments(self._num_calls - 1, text)
+        """Say a piece of the arguments of the call that has begun; what is held is part of it."""
+        self._held.clear()
+        if text:
+            self._emit(CallArguments(self._num_calls, text))
 
     def end(self) -> None:
         """Say that the call that has begun is complete."""
         self.settle()
-        self._emit(CallEnd(self._num_calls - 1))
+        self._emit(CallEnd(self._num_calls))
+        self._num_calls += 1
+        self.is_in_call = False
 
     def settle(self) -> None:
         """What is held was a mark or a call: nothing of it is said."""
@@ -269,9 +281,8 @@ class TurnScanner(TurnParser):
                 yield from self.read()
             except MalformedError:
                 self.release()
-            except BrokenOffError:
-                self.release()
-                yield from self.rest()
+                if self.is_in_call:
+                    yield from self.rest()
 
     def _more(self) -> Script:
         if self._has_ended:
@@ -292,11 +303,6 @@ class TurnScanner(TurnParser):
         piece, end = machine.run(self._text, self._at)
         self._hold(end - self._at)
         return piece
-
-    def _arguments(self, index: int, text: str) -> None:
-        self._held.clear()
-        if text:
-            self._emit(CallArguments(index, text))
 
     def _emit(self, event: TurnEvent) -> None:
         if not isinstance(event, Content | Reasoning) or event.text:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from octavo.interfaces.parser import TurnEvent
-
     from octavo.text.turn_scanner import Script
 
 START, END = "<tool_call>", "</tool_call>"
@@ -38,7 +37,7 @@ class Hermes(Family):
     """One object between each pair of marks; several are read as well."""
 
     visible_markers = frozenset({START, END})
-    template_has: ClassVar = (START, "arguments")
+    template_has: ClassVar = (START,)
     template_lacks: ClassVar = ("<function=", "<arg_key>", "<tool_calls>", "<minimax:tool_call>")
 
     def open(self, context: TurnContext) -> HermesTurn:

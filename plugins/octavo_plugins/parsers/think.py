@@ -37,7 +37,8 @@ class Think(Family):
 
     def open(self, context: TurnContext) -> ReasoningScanner:
         """Return a reader for one turn."""
-        return ReasoningScanner(context, START, END, is_open=is_opened_by(context.prompt, START))
+        is_open = is_opened_by(context.prompt, START)
+        return ReasoningScanner(context, (START,), (END,), is_open=is_open)
 
     def reasoning_marks(self, context: TurnContext) -> ReasoningMarks:
         """Return the marks."""
