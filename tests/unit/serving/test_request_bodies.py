@@ -12,10 +12,11 @@ from octavo_plugins.dialects.openai.bodies import (
     ChatBody,
     CompletionBody,
 )
-from octavo_plugins.dialects.openai.completions import split_prompts
+from octavo_plugins.dialects.openai.completions import MAX_PROMPTS
 from octavo_plugins.dialects.openai.params import chat_params, completion_params
 from octavo_plugins.dialects.shared.bodies import decode_body
 from octavo_plugins.dialects.shared.json_escapes import without_lone_surrogates
+from octavo_plugins.dialects.shared.prompts import split_prompts
 
 
 def completion(raw, *, is_strict=False):
@@ -202,13 +203,13 @@ def test_B23_only_halves_are_replaced(raw, expected):
     ],
 )
 def test_prompts_come_in_four_forms(prompt, expected):
-    assert split_prompts(prompt) == expected
+    assert split_prompts(prompt, "prompt", MAX_PROMPTS) == expected
 
 
 @pytest.mark.parametrize("prompt", [[], ["a", 1], [1, [2]], [True], [1.5], [{}], ["a"] * 1025])
 def test_other_prompts_are_refused(prompt):
     with pytest.raises(RequestError) as caught:
-        split_prompts(prompt)
+        split_prompts(prompt, "prompt", MAX_PROMPTS)
 
     assert caught.value.param == "prompt"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import RequestError
 from octavo.frontend.preprocess import Call
 from octavo.sampling_params import RequestOutputKind
 from octavo.serving.generation import start_generation
@@ -23,10 +22,11 @@ from octavo_plugins.dialects.openai.params import call_metadata, common_names, c
 from octavo_plugins.dialects.shared.calls import renamed, with_salt
 from octavo_plugins.dialects.shared.exchange import read_body, reply
 from octavo_plugins.dialects.shared.identity import Identities
+from octavo_plugins.dialects.shared.prompts import split_prompts
 from octavo_plugins.dialects.shared.replies import encode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from litestar import Request, Response
 
@@ -73,33 +73,10 @@ async def _start(body: CompletionBody, target: Target, identity: Identity) -> Ge
             add_special_tokens=body.add_special_tokens is not False,
             metadata=call_metadata(body),
         )
-        for index, prompt in enumerate(split_prompts(body.prompt))
+        for index, prompt in enumerate(split_prompts(body.prompt, "prompt", MAX_PROMPTS))
     ]
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
     return await start_generation(target.model, calls, kind)
-
-
-def split_prompts(prompt: str | list[Any]) -> Sequence[Any]:
-    """Return the prompts of a body, each a text or a list of ids. Raises RequestError."""
-    if isinstance(prompt, str):
-        return [prompt]
-    if not prompt:
-        raise RequestError("prompt is an empty list: there is nothing to continue", param="prompt")
-    if all(isinstance(item, int) and not isinstance(item, bool) for item in prompt):
-        return [prompt]
-    if not all(isinstance(item, str) for item in prompt) and not all(
-        isinstance(item, list) for item in prompt
-    ):
-        raise RequestError(
-            "prompt must be a text, a list of texts, a list of token ids, or a list of such lists",
-            param="prompt",
-        )
-    if len(prompt) > MAX_PROMPTS:
-        raise RequestError(
-            f"prompt has {len(prompt)} entries, and at most {MAX_PROMPTS} are taken at once",
-            param="prompt",
-        )
-    return prompt
 
 
 class CompletionAnswerWriter(StreamEnds):

@@ -13,6 +13,7 @@ from octavo.interfaces.dialect import Dialect
 from octavo_plugins.dialects.openai.adapters import AdapterApi
 from octavo_plugins.dialects.openai.chat import ChatApi
 from octavo_plugins.dialects.openai.completions import CompletionApi
+from octavo_plugins.dialects.openai.embeddings import EmbeddingApi
 from octavo_plugins.dialects.shared.replies import json_reply
 from octavo_plugins.dialects.shared.routes import answering
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class OpenAIDialect(Dialect):
-    """/v1/models, /v1/chat/completions, /v1/completions, and vLLM's routes for adapters."""
+    """/v1/models, chat/completions, completions, embeddings, and vLLM's routes for adapters."""
 
     def routes(self, context: ServingContext) -> Sequence[ControllerRouterHandler]:
         """Return the handlers."""
@@ -52,6 +53,7 @@ class OpenAIDialect(Dialect):
             model,
             answering("/v1/chat/completions", ChatApi(context).handle),
             answering("/v1/completions", CompletionApi(context).handle),
+            answering("/v1/embeddings", EmbeddingApi(context).handle),
             answering("/v1/load_lora_adapter", adapters.load),
             answering("/v1/unload_lora_adapter", adapters.unload),
         ]

@@ -1,0 +1,1 @@
+"""vLLM's routes of vectors and scores."""

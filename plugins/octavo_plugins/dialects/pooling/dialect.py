@@ -1,0 +1,33 @@
+"""The routes of vectors and scores that vLLM, Jina and Cohere have.
+
+Knows paths. Does not know bodies or answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.interfaces.dialect import Dialect
+from octavo_plugins.dialects.pooling.scores import RerankApi, ScoreApi
+from octavo_plugins.dialects.pooling.vectors import VectorApi
+from octavo_plugins.dialects.shared.routes import answering
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litestar.types import ControllerRouterHandler
+
+    from octavo.serving.context import ServingContext
+
+
+class PoolingDialect(Dialect):
+    """/pooling, /score and /rerank, with the prefixes that clients put before them."""
+
+    def routes(self, context: ServingContext) -> Sequence[ControllerRouterHandler]:
+        """Return the handlers."""
+        vectors, scores, ranks = VectorApi(context), ScoreApi(context), RerankApi(context)
+        return [
+            answering("/pooling", vectors.handle),
+            *(answering(path, scores.handle) for path in ("/score", "/v1/score")),
+            *(answering(path, ranks.handle) for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
+        ]

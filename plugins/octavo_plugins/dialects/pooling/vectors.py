@@ -1,0 +1,34 @@
+"""POST /pooling: vectors of texts, as vLLM answers them.
+
+Knows the shape of the answer. Does not know how vectors come about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from octavo_plugins.dialects.shared.inputs import InputApi
+from octavo_plugins.dialects.shared.pooling import in_format
+from octavo_plugins.dialects.shared.replies import json_reply
+
+if TYPE_CHECKING:
+    from litestar import Request, Response
+
+    from octavo.serving.context import ServingContext
+
+
+class VectorApi:
+    """Answers requests for vectors."""
+
+    def __init__(self, context: ServingContext) -> None:
+        self._inputs = InputApi(context, "pool-")
+
+    async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Answer one request."""
+        decoded, pooled = await self._inputs.pool(request)
+        encoding = decoded.body.encoding_format
+        data = [
+            {"index": index, "object": "pooling", "data": in_format(vector, encoding)}
+            for index, vector in enumerate(pooled.vectors)
+        ]
+        return json_reply(pooled.answer(data), decoded.headers)
