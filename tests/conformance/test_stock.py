@@ -30,6 +30,8 @@ GIVEN = {
     ("executor", "inline"): (Given(sample={"threads": 1}),),
     ("executor", "ranks"): (Given(sample={"tensor_parallel_size": 2}, is_full=True),),
     ("executor", "simulated"): (Given(SIMULATED),),
+    ("grammar", "llguidance"): (Given({"max-compile-s": 3}),),
+    ("grammar", "xgrammar"): (Given({"max-compile-s": 3}),),
     ("proposer", "draft-model"): (
         Given(),
         Given({"num-layers": 1, "chunk-tokens": 8}, name="part"),

@@ -62,11 +62,15 @@ class GrammarContext:
 class GrammarBackend(ABC):
     """Compiles grammars for one vocabulary. `compile` may be called from any thread.
 
-    G1  a text is complete exactly when the grammar accepts it; every prefix of an accepted text
-        is allowed token by token, however it is tokenised.
+    G1  a text is complete exactly when the grammar accepts it, and then it has the form; every
+        prefix of an accepted text is allowed token by token, however it is tokenised.
     G2  what cannot be compiled, or not held to, is refused with GrammarError: never ignored.
     G3  `rollback(n)` after n `advance`s restores the state; two states share nothing.
     G4  compiling is bounded in time and memory.
+    G5  a mask allows exactly the tokens that `advance` follows; one that it does not changes
+        nothing.
+    G6  the tokens of `forced()` may come one after the other, and no other text may.
+    G7  markers, ends of texts and ids outside of the vocabulary are in no mask and not followed.
     """
 
     def __init__(self, options: Any, context: GrammarContext) -> None:

@@ -92,6 +92,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             summary="llguidance, with the forms that are allowed",
             trial="serve smollm2 --grammar $name",
             declared=('requires=("llguidance>=1.9",),',),
+            suite="GrammarSuite",
         ),
         "adapter": Recipe(
             summary="low-rank adapters in NumPy archives",

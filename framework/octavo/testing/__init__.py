@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from octavo.testing.allocators import AllocatorSuite
     from octavo.testing.evictions import EvictionSuite
     from octavo.testing.executors import ExecutorSuite
+    from octavo.testing.grammars import GrammarSuite
     from octavo.testing.parsers import ParserSuite
     from octavo.testing.platforms import PlatformSuite
     from octavo.testing.proposers import ProposerSuite
@@ -42,6 +43,7 @@ __all__ = [
     "AttentionSuite",
     "EvictionSuite",
     "ExecutorSuite",
+    "GrammarSuite",
     "OpsSuite",
     "ParserSuite",
     "PlatformSuite",
@@ -60,6 +62,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "AttentionSuite": "octavo.testing.tensors.attentions",
         "EvictionSuite": "octavo.testing.evictions",
         "ExecutorSuite": "octavo.testing.executors",
+        "GrammarSuite": "octavo.testing.grammars",
         "OpsSuite": "octavo.testing.tensors.ops",
         "ParserSuite": "octavo.testing.parsers",
         "PlatformSuite": "octavo.testing.platforms",

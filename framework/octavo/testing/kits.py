@@ -28,6 +28,7 @@ KITS: Mapping[str, str] = MappingProxyType(
         "allocator": "octavo.testing.allocators",
         "eviction": "octavo.testing.evictions",
         "sampler-stage": "octavo.testing.tensors.stages",
+        "grammar": "octavo.testing.grammars",
         "proposer": "octavo.testing.proposers",
         "architecture": "octavo.testing.tensors.architectures",
         "weights": "octavo.testing.weights",

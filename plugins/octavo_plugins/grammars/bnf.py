@@ -35,8 +35,9 @@ def plain_bnf(text: str, numbered: str) -> str:
     names = {name: f"r{index}" for index, name in enumerate(dict.fromkeys(_RULE.findall(bare)))}
     if "root" not in names:
         raise GrammarError("the grammar has no rule 'root', with which a text begins")
-    names["root"] = "root"
-    return "".join(_written(part, names, numbered) for part in parts)
+    rules = "".join(_written(part, names, numbered) for part in parts)
+    # no rule refers to `root` itself: xgrammar misses tokens behind one that comes back to it
+    return f"root ::= {names['root']}\n{rules}"
 
 
 def _written(part: re.Match[str], names: dict[str, str], numbered: str) -> str:

@@ -41,8 +41,11 @@ _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
     "null": (type(None),), "array": (list,), "object": (dict,),
 }  # fmt: skip
+#: a name for the whole schema: xgrammar misses tokens behind a root that comes back to itself
+_WHOLE: Final = "the whole schema"
 #: larger bounds are no longer exact in the numbers of JSON
 _MAX_BOUND: Final = 10**15
+_MAX_FACTOR: Final = 1024
 
 
 def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +57,13 @@ def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
                 plain[name] = {key: _plain(one) for key, one in _object(schema, name).items()}
     except RecursionError as error:
         raise GrammarError("the JSON schema is nested too deeply") from error
-    return plain
+    if plain == {"$ref": f"#/$defs/{_WHOLE}"}:
+        raise GrammarError("no text has this form", "the JSON schema is a reference to itself")
+    own = plain.pop("$defs", {})
+    if _WHOLE in own:
+        raise _refused(f"the name {_WHOLE!r} among $defs")
+    definitions = {"definitions": plain.pop("definitions")} if "definitions" in plain else {}
+    return {"$ref": f"#/$defs/{_WHOLE}", "$defs": {**own, _WHOLE: plain}, **definitions}
 
 
 def _plain(schema: Any) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def _alone(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     if name == "$ref":
         if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
             raise _refused(f"the reference {value!r:.80}: only those into $defs are")
-        return {"$ref": value}
+        return {"$ref": value if value != "#" else f"#/$defs/{_WHOLE}"}
     if name in {"const", "enum"}:
         values = [value] if name == "const" else value
         if not isinstance(values, list) or not values:
@@ -156,8 +165,8 @@ def _number(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if not _is_of(value, kind) or not -_MAX_BOUND <= value <= _MAX_BOUND:
             raise _refused(f"{name!r} of {value!r:.40}")
-    if "multipleOf" in given and (len(given) > 1 or given["multipleOf"] < 1):
-        raise _refused("'multipleOf' beside bounds, or below 1")
+    if "multipleOf" in given and (len(given) > 1 or not 1 <= given["multipleOf"] <= _MAX_FACTOR):
+        raise _refused("'multipleOf' beside bounds, or outside of 1 to 1024")
     return {"type": kind, **given}
 
 
