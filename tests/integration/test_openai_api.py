@@ -667,6 +667,9 @@ def test_B151_every_end_is_counted_by_its_reason(server):
     }  # fmt: skip
     key = "e2e_request_latency_seconds_count"
     assert after[key] - before[key] == 8
+    key = "request_generation_tokens"
+    assert after[f"{key}_count"] - before[f"{key}_count"] == 3
+    assert after[f"{key}_sum"] - before[f"{key}_sum"] == 3 + 3 + 2
 
 
 def test_B153_scrapes_are_good_while_requests_come_and_go(small):

@@ -46,7 +46,9 @@ class _Times:
     """When things happened to one sequence, in monotonic seconds."""
 
     arrival_s: float
+    first_token_s: float | None = None
     last_token_s: float | None = None
+    num_tokens: int = 0
     finished_s: float | None = None
     is_reported: bool = False
 
@@ -161,7 +163,9 @@ class Generation:
     def _observe(self, times: _Times, output: EngineOutput, now_s: float) -> None:
         num_tokens = len(output.token_ids)
         if num_tokens:
+            times.num_tokens += num_tokens
             if times.last_token_s is None:
+                times.first_token_s = now_s
                 self._metrics.first_token(now_s - times.arrival_s)
             else:
                 self._metrics.next_tokens(now_s - times.last_token_s, num_tokens)
@@ -177,6 +181,9 @@ class Generation:
                 times.is_reported = True
                 ended_s = times.finished_s or time.monotonic()
                 self._metrics.sequence_finished(one.finish_reason, ended_s - times.arrival_s)
+                decode_s = (times.last_token_s or 0.0) - (times.first_token_s or 0.0)
+                num_prompt = len(prompt.call.prompt_token_ids)
+                self._metrics.sequence_measured(num_prompt, times.num_tokens, decode_s)
 
 
 async def start_generation(

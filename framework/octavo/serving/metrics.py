@@ -39,6 +39,8 @@ _E2E_BUCKETS_S = (
     240.0, 480.0, 960.0, 1920.0, 7680.0,
 )  # fmt: skip
 
+_TOKEN_BUCKETS = tuple(float(one * 10**power) for power in range(6) for one in (1, 2, 5))
+
 #: name at the engine -> name at /metrics, what it counts
 _COUNTERS = {
     "prompt_tokens": ("prompt_tokens", "prompt tokens computed"),
@@ -58,22 +60,29 @@ _HISTOGRAMS = {
     "time_to_first_token_seconds": ("from a request's arrival to its first token", _TTFT_BUCKETS_S),
     "inter_token_latency_seconds": ("from one token of a sequence to the next", _ITL_BUCKETS_S),
     "e2e_request_latency_seconds": ("from a request's arrival to its end", _E2E_BUCKETS_S),
+    "request_decode_time_seconds": ("from a sequence's first token to its last", _E2E_BUCKETS_S),
+    "request_time_per_output_token_seconds": (
+        "mean time of a sequence's tokens after the first",
+        _ITL_BUCKETS_S,
+    ),
+    "request_prompt_tokens": ("prompt tokens of a sequence", _TOKEN_BUCKETS),
+    "request_generation_tokens": ("tokens generated for a sequence", _TOKEN_BUCKETS),
 }
 
 
 class Histogram:
     """Counts of observations by upper bound. `observe` costs a bisection."""
 
-    def __init__(self, bounds_s: Sequence[float]) -> None:
-        self._bounds = tuple(bounds_s)
-        self._counts = [0] * (len(bounds_s) + 1)
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def observe(self, value_s: float, times: int = 1) -> None:
+    def observe(self, value: float, times: int = 1) -> None:
         """Add an observation; a clock that stepped back counts as zero."""
-        value_s = max(0.0, value_s)
-        self._counts[bisect_left(self._bounds, value_s)] += times
-        self._sum += value_s * times
+        value = max(0.0, value)
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     def cumulative(self) -> tuple[list[tuple[str, float]], float]:
         """Return Prometheus' buckets, each with all that is at most its bound, and the sum."""
@@ -110,6 +119,15 @@ class ModelMetrics:
         """Note the end of a sequence, and how long after its arrival that was."""
         self.finished[reason] = self.finished.get(reason, 0) + 1
         self.histograms["e2e_request_latency_seconds"].observe(seconds)
+
+    def sequence_measured(self, num_prompt: int, num_output: int, decode_s: float) -> None:
+        """Note the tokens of a sequence that ended by itself, and the time from first to last."""
+        found = self.histograms
+        found["request_prompt_tokens"].observe(num_prompt)
+        found["request_generation_tokens"].observe(num_output)
+        found["request_decode_time_seconds"].observe(decode_s)
+        if num_output > 1:
+            found["request_time_per_output_token_seconds"].observe(decode_s / (num_output - 1))
 
     def take_stats(self, stats: EngineStats | None) -> None:
         """Take the engine's snapshot; None when there is no engine now."""

@@ -77,3 +77,17 @@ def test_the_gap_between_tokens_is_shared_by_the_tokens_of_a_step():
 
     assert samples["octavo:inter_token_latency_seconds_count", ""] == 4
     assert samples["octavo:inter_token_latency_seconds_bucket", "0.1"] == 4
+
+
+def test_a_sequence_of_one_token_has_no_time_between_tokens():
+    model = ModelMetrics("m")
+    model.sequence_measured(30, 5, 0.4)
+    model.sequence_measured(7, 1, 0.0)
+    samples = samples_of(model)
+
+    assert samples["vllm:request_prompt_tokens_sum", ""] == 37
+    assert samples["vllm:request_prompt_tokens_bucket", "10.0"] == 1
+    assert samples["vllm:request_generation_tokens_sum", ""] == 6
+    assert samples["vllm:request_decode_time_seconds_count", ""] == 2
+    assert samples["vllm:request_time_per_output_token_seconds_count", ""] == 1
+    assert samples["vllm:request_time_per_output_token_seconds_sum", ""] == 0.1
