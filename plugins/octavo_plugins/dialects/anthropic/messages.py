@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import RequestError
+from octavo.errors import RequestError, RequestFailedError
 from octavo.serving.generation import in_thread_if_long
 from octavo.serving.streaming import EventStream, named_event
 from octavo_plugins.dialects.anthropic.blocks import BlockWriter, whole_blocks
@@ -18,9 +18,7 @@ from octavo_plugins.dialects.anthropic.bodies import CountBody, MessagesBody
 from octavo_plugins.dialects.anthropic.errors import error_body
 from octavo_plugins.dialects.anthropic.params import (
     NAMES,
-    choice_of,
-    conversation_of,
-    metadata_of,
+    asked_of,
     params_of,
     unheeded,
 )
@@ -29,7 +27,7 @@ from octavo_plugins.dialects.shared.counting import TokenCounter
 from octavo_plugins.dialects.shared.exchange import read_body, reply
 from octavo_plugins.dialects.shared.identity import Identities
 from octavo_plugins.dialects.shared.replies import encode, json_reply
-from octavo_plugins.dialects.shared.turns import Asked, prepared_turn, start_turn
+from octavo_plugins.dialects.shared.turns import prepared_turn, start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -61,13 +59,12 @@ class MessagesApi:
             target = await self._context.target(body.model)
             model, identity = target.model, self._identities.next(target.name)
             self._report_unheeded(decoded, model)
-            asked = Asked(
-                conversation=conversation_of(body),
-                params=params_of(body, model.preprocessor.default_sampling_params(), model),
-                choice=choice_of(body),
-                metadata=metadata_of(body),
+            defaults = model.preprocessor.default_sampling_params()
+            asked = asked_of(body, params_of(body, defaults, model))
+            is_strict = self._context.settings.strict_fields
+            turn, generation = await start_turn(
+                decoded, asked, target, identity, is_strict=is_strict
             )
-            turn, generation = await start_turn(decoded, asked, target, identity)
         answer = MessageWriter(identity, generation, turn.reader())
         return await reply(request, decoded, answer, generation, NAMES)
 
@@ -78,11 +75,7 @@ class MessagesApi:
         with renamed(NAMES):
             model = (await self._context.target(body.model)).model
             self._report_unheeded(decoded, model)
-            asked = Asked(
-                conversation=conversation_of(body),
-                params=model.preprocessor.default_sampling_params(),
-                choice=choice_of(body),
-            )
+            asked = asked_of(body, model.preprocessor.default_sampling_params())
             prompt, _ = await prepared_turn(asked, model, decoded.num_bytes)
             encode_prompt = model.preprocessor.encode
             ids = await in_thread_if_long(len(prompt), lambda: encode_prompt(prompt))
@@ -165,7 +158,9 @@ class MessageWriter:
         }
 
     def _end(self, one: CompletionOutput) -> dict[str, Any]:
-        """Return why the answer ended."""
+        """Return why the answer ended. Raises RequestFailedError where somebody ended it."""
+        if one.finish_reason == "abort":  # there is no such reason in this API
+            raise RequestFailedError("the request was ended by an operator")
         sequence = one.stop_reason if isinstance(one.stop_reason, str) else None
         if one.finish_reason == "length":
             return {"stop_reason": "max_tokens", "stop_sequence": None}

@@ -13,7 +13,8 @@ from octavo.structured_outputs import StructuredOutputsParams
 from octavo_plugins.dialects.anthropic.history import is_prefilled, openai_messages
 from octavo_plugins.dialects.shared.calls import sampling_of
 from octavo_plugins.dialects.shared.conversations import Conversation
-from octavo_plugins.dialects.shared.tools import function_tool
+from octavo_plugins.dialects.shared.tools import function_tool, tool_specs
+from octavo_plugins.dialects.shared.turns import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +43,18 @@ def conversation_of(body: CountBody) -> Conversation:
         continue_final_message=is_prefilled(messages),
         tools=_tools(body.tools) if body.tools else None,
         template_kwargs=_template_kwargs(body),
+    )
+
+
+def asked_of(body: CountBody, params: SamplingParams) -> Asked:
+    """Return what a body asks of a turn. Raises RequestError naming the field at fault."""
+    conversation = conversation_of(body)
+    return Asked(
+        conversation=conversation,
+        params=params,
+        tools=tool_specs(conversation.tools or ()),
+        choice=choice_of(body),
+        metadata=metadata_of(body),
     )
 
 
@@ -130,12 +143,7 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             )
         if not isinstance(tool.get("input_schema"), dict):
             raise _fault(f"tools[{i}].input_schema must be an object", "tools")
-        is_strict = tool.get("strict") is True
-        translated.append(
-            function_tool(
-                tool.get("name"), tool.get("description"), tool["input_schema"], is_strict=is_strict
-            )
-        )
+        translated.append(function_tool(tool, tool["input_schema"]))
     return translated
 
 

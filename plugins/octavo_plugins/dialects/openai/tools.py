@@ -8,16 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError, did_you_mean
-from octavo.frontend.tools import check_tools
-from octavo.frontend.turns import ToolChoice
-from octavo.interfaces.parser import ToolSpec
+from octavo_plugins.dialects.shared.tools import tool_choice, tool_specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from octavo.frontend.turns import ToolChoice
+    from octavo.interfaces.parser import ToolSpec
     from octavo_plugins.dialects.openai.bodies import ChatBody
-
-_CHOICES = ("none", "auto", "required")
 
 
 def tools_of(body: ChatBody) -> list[ToolSpec]:
@@ -33,55 +31,13 @@ def tools_of(body: ChatBody) -> list[ToolSpec]:
         return []
     if not body.tools and body.tool_choice != "none":
         raise RequestError("tools is empty: leave it out, or list some", param="tools")
-    tools = [_tool(f"tools[{i}]", one) for i, one in enumerate(body.tools)]
-    check_tools(tools)
-    return tools
+    return tool_specs(body.tools)
 
 
 def choice_of(body: ChatBody, tools: Sequence[ToolSpec]) -> ToolChoice:
     """Return what a chat may call of its tools. Raises RequestError naming the field at fault."""
-    given = body.tool_choice
     is_parallel = body.parallel_tool_calls is not False
-    if given is not None and given != "none" and not tools:
-        raise RequestError("tool_choice needs tools to choose from", param="tool_choice")
-    match given:
-        case None:
-            return ToolChoice("auto" if tools else "none", is_parallel=is_parallel)
-        case "none" | "auto" | "required":
-            return ToolChoice(given, is_parallel=is_parallel)
-        case {"type": "function", "function": {"name": str(name)}}:
-            return ToolChoice("named", name)
-    raise RequestError(
-        f"tool_choice cannot be {given!r:.80}",
-        did_you_mean(given, _CHOICES) if isinstance(given, str) else "",
-        f"it is one of {', '.join(_CHOICES)}, or an object: "
-        '{"type": "function", "function": {"name": ...}}',
-        param="tool_choice",
-    )
-
-
-def _tool(where: str, given: Mapping[str, Any]) -> ToolSpec:
-    kind = given.get("type", "function")
-    if kind != "function":
-        raise _wrong(f"{where}.type is {kind!r:.40}: this server runs no tools of its own")
-    function = given.get("function")
-    if not isinstance(function, dict):
-        raise _wrong(f"{where}.function must be an object with a name")
-    name, strict = function.get("name"), function.get("strict")
-    parameters = function.get("parameters")
-    if not isinstance(name, str):
-        raise _wrong(f"{where}.function.name must be a string")
-    if not isinstance(function.get("description"), str | None):
-        raise _wrong(f"{where}.function.description must be a string")
-    if not isinstance(strict, bool | None):
-        raise _wrong(f"{where}.function.strict must be true or false, not {strict!r:.40}")
-    if not isinstance(parameters, dict | None):
-        raise _wrong(f"{where}.function.parameters must be a JSON schema, an object")
-    return ToolSpec(name, parameters or {}, is_strict=bool(strict))
-
-
-def _wrong(text: str) -> RequestError:
-    return RequestError(text, param="tools")
+    return tool_choice(body.tool_choice, tools, is_parallel=is_parallel)
 
 
 def check_history(messages: Sequence[Any]) -> None:

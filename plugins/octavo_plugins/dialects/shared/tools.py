@@ -5,78 +5,71 @@ Knows that shape. Does not know parsers, or how other APIs write tools: they tra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from octavo.errors import RequestError
+from octavo.errors import RequestError, did_you_mean
+from octavo.frontend.tools import check_tools
 from octavo.frontend.turns import ToolChoice
 from octavo.interfaces.parser import ToolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MAX_TOOLS = 1024
+_CHOICES: Final = ("none", "auto", "required")
 
 
-def function_tool(
-    name: Any, description: Any, parameters: Any, *, is_strict: bool = False
-) -> dict[str, Any]:
-    """Return a tool as templates take it."""
-    function: dict[str, Any] = {"name": name}
-    if description is not None:
-        function["description"] = description
-    function["parameters"] = parameters
-    if is_strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}
+def function_tool(tool: Mapping[str, Any], parameters: Any) -> dict[str, Any]:
+    """Return a tool of another shape as templates take it: its name, description, parameters."""
+    function = {name: tool[name] for name in ("name", "description", "strict") if name in tool}
+    return {"type": "function", "function": function | {"parameters": parameters}}
 
 
-def tool_specs(tools: Sequence[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
+def tool_specs(tools: Sequence[Mapping[str, Any]]) -> list[ToolSpec]:
     """Return what parsers must know of tools. Raises RequestError naming the one at fault."""
-    if len(tools) > MAX_TOOLS:
-        raise _fault(f"there are {len(tools)} tools, and at most {MAX_TOOLS} are taken")
-    specs = [_spec(f"tools[{i}]", tool) for i, tool in enumerate(tools)]
-    names = [spec.name for spec in specs]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise _fault(f"tools[{i}]: a tool {name!r:.80} is there already")
-    return tuple(specs)
+    specs = [_spec(f"tools[{i}]", one) for i, one in enumerate(tools)]
+    check_tools(specs)
+    return specs
 
 
-def _spec(where: str, tool: Any) -> ToolSpec:
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(tool, dict) or tool.get("type") != "function" or function is None:
-        raise _fault(f"{where} must be an object of type 'function' with a function")
-    if not isinstance(function, dict):
-        raise _fault(f"{where}.function must be an object")
-    name = function.get("name")
-    parameters = function.get("parameters") or {}
-    if not isinstance(name, str) or not name:
-        raise _fault(f"{where}: its name must be a text that is not empty")
-    if not isinstance(parameters, dict):
-        raise _fault(f"{where}: the schema of its parameters must be an object")
-    if not isinstance(function.get("description"), str | None):
-        raise _fault(f"{where}: its description must be a text")
-    return ToolSpec(name, parameters, is_strict=function.get("strict") is True)
-
-
-def openai_choice(given: Any, *, has_tools: bool, is_parallel: bool) -> ToolChoice:
-    """Return what a `tool_choice` of OpenAI's asks for: a word, or the name of a function.
-
-    Without one any call may be made, where there are tools. Raises RequestError.
-    """
-    if given is None:
-        return ToolChoice("auto" if has_tools else "none", is_parallel=is_parallel)
-    if given in ("auto", "none", "required"):
-        return ToolChoice(given, is_parallel=is_parallel)
-    named = given.get("function", given) if isinstance(given, dict) else None
-    name = named.get("name") if isinstance(named, dict) else None
-    if given and isinstance(given, dict) and given.get("type") == "function" and name:
-        return ToolChoice("named", str(name), is_parallel=is_parallel)
+def tool_choice(given: Any, tools: Sequence[ToolSpec], *, is_parallel: bool) -> ToolChoice:
+    """Return which calls a `tool_choice` of OpenAI's asks for. Raises RequestError."""
+    if given is not None and given != "none" and not tools:
+        raise RequestError("tool_choice needs tools to choose from", param="tool_choice")
+    match given:
+        case None:
+            return ToolChoice("auto" if tools else "none", is_parallel=is_parallel)
+        case "none" | "auto" | "required":
+            return ToolChoice(given, is_parallel=is_parallel)
+        case {"type": "function", "function": {"name": str(name)}}:
+            return ToolChoice("named", name)
     raise RequestError(
-        f"tool_choice must be 'auto', 'none', 'required' or name a function, not {given!r:.80}",
+        f"tool_choice cannot be {given!r:.80}",
+        did_you_mean(given, _CHOICES) if isinstance(given, str) else "",
+        f"it is one of {', '.join(_CHOICES)}, or an object: "
+        '{"type": "function", "function": {"name": ...}}',
         param="tool_choice",
     )
 
 
-def _fault(text: str) -> RequestError:
+def _spec(where: str, given: Mapping[str, Any]) -> ToolSpec:
+    kind = given.get("type", "function")
+    if kind != "function":
+        raise _wrong(f"{where}.type is {kind!r:.40}: this server runs no tools of its own")
+    function = given.get("function")
+    if not isinstance(function, dict):
+        raise _wrong(f"{where}.function must be an object with a name")
+    name, strict = function.get("name"), function.get("strict")
+    parameters = function.get("parameters")
+    if not isinstance(name, str):
+        raise _wrong(f"{where}.function.name must be a string")
+    if not isinstance(function.get("description"), str | None):
+        raise _wrong(f"{where}.function.description must be a string")
+    if not isinstance(strict, bool | None):
+        raise _wrong(f"{where}.function.strict must be true or false, not {strict!r:.40}")
+    if not isinstance(parameters, dict | None):
+        raise _wrong(f"{where}.function.parameters must be a JSON schema, an object")
+    return ToolSpec(name, parameters or {}, is_strict=bool(strict))
+
+
+def _wrong(text: str) -> RequestError:
     return RequestError(text, param="tools")

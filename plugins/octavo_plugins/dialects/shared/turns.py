@@ -9,15 +9,18 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from octavo.errors import RequestError
 from octavo.frontend.preprocess import Call
 from octavo.frontend.turns import ToolChoice, Turn, TurnRequest
 from octavo.sampling_params import RequestOutputKind
 from octavo.serving.generation import in_thread_if_long, start_generation
 from octavo_plugins.dialects.shared.calls import with_salt
 from octavo_plugins.dialects.shared.conversations import check_messages, render
-from octavo_plugins.dialects.shared.tools import tool_specs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from octavo.interfaces.parser import ToolSpec
     from octavo.sampling_params import SamplingParams
     from octavo.serving.context import Target
     from octavo.serving.generation import Generation
@@ -26,16 +29,19 @@ if TYPE_CHECKING:
     from octavo_plugins.dialects.shared.conversations import Conversation
     from octavo_plugins.dialects.shared.identity import Identity
 
+_UNHELD = "tools.strict"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a request asks of a model beside its common fields.
+    """What a request asks of a turn, checked before its prompt is rendered.
 
-    `params` may hold a form; one that `choice` requires goes before it.
+    `params` may hold a form; it wins over that of a call which `choice` requires.
     """
 
     conversation: Conversation
     params: SamplingParams
+    tools: Sequence[ToolSpec] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     add_special_tokens: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -48,13 +54,12 @@ async def prepared_turn(asked: Asked, model: ServedModel, num_bytes: int) -> tup
     """
     conversation = asked.conversation
     check_messages(conversation.messages, model)
-    specs = tool_specs(conversation.tools or ())
     if asked.choice.mode == "none":
         conversation = replace(conversation, tools=None)
     prompt = await in_thread_if_long(num_bytes, lambda: render(conversation, model))
     turn = TurnRequest(
         prompt=prompt,
-        tools=specs,
+        tools=asked.tools,
         choice=asked.choice,
         template_kwargs=conversation.template_kwargs,
     )
@@ -62,13 +67,17 @@ async def prepared_turn(asked: Asked, model: ServedModel, num_bytes: int) -> tup
 
 
 async def start_turn(
-    decoded: Decoded[Any], asked: Asked, target: Target, identity: Identity
+    decoded: Decoded[Any], asked: Asked, target: Target, identity: Identity, *, is_strict: bool
 ) -> tuple[Turn, Generation]:
-    """Hand a conversation to the engine. Raises as `start_generation` does."""
+    """Hand a conversation to the engine. Raises as `start_generation` does.
+
+    Schemas that are to be strict and cannot be held to are reported; refused where `is_strict`.
+    """
     body, model = decoded.body, target.model
     prompt, turn = await prepared_turn(asked, model, decoded.num_bytes)
     params = asked.params
-    if turn.form is not None:
+    if params.structured_outputs is None:
+        _note_unheld(turn, decoded, is_strict=is_strict)
         params = replace(params, structured_outputs=turn.form)
     call = Call(
         request_id=identity.call_id,
@@ -84,3 +93,17 @@ async def start_turn(
     )
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
     return turn, await start_generation(model, [call], kind)
+
+
+def _note_unheld(turn: Turn, decoded: Decoded[Any], *, is_strict: bool) -> None:
+    """Report, or refuse, strict schemas that nothing holds the model to (D4)."""
+    if not turn.unheld_tools:
+        return
+    if is_strict:
+        raise RequestError(
+            f"the schema of '{turn.unheld_tools[0]}' cannot be held to: the family of this "
+            "model does not write arguments as JSON",
+            "leave `strict` out, or set tool_choice to 'required'",
+            param="tools",
+        )
+    decoded.ignored.append(_UNHELD)
