@@ -68,6 +68,7 @@ class TurnScanner(TurnParser):
         self._held: list[str] = []  # what was read and may be no mark after all
         self._space: list[str] = []  # white space that a mark may follow
         self._is_beside_mark = False
+        self.last_mark = ""
         self._has_ended = False
         self.is_in_call = False
         self._num_calls = 0
@@ -115,7 +116,10 @@ class TurnScanner(TurnParser):
             yield from self._more()
 
     def hold_until(self, marks: Marks, max_chars: int = MAX_HEAD_CHARS) -> Reads:
-        """Hold all up to the first of some marks, and it. Return what stands before it."""
+        """Hold all up to the first of some marks, and it: `last_mark`. Return what is before it.
+
+        Raises MalformedError where that is more than so many characters.
+        """
         parts: list[str] = []
         num_chars = 0
         while True:
@@ -129,8 +133,24 @@ class TurnScanner(TurnParser):
                 raise MalformedError
             if mark:
                 self._hold(len(mark))
+                self.last_mark = mark
                 return "".join(parts)
             yield from self._more()
+
+    def hold_while(self, belongs: Callable[[str], bool], max_chars: int | None) -> Reads:
+        """Hold characters as long as they belong to something, each asked once. Return them.
+
+        Raises MalformedError where they are more than so many.
+        """
+        parts: list[str] = []
+        while True:
+            yield from self._need()
+            if not belongs(self.next_char):
+                return "".join(parts)
+            if len(parts) == max_chars:
+                raise MalformedError
+            parts.append(self.next_char)
+            self._hold(1)
 
     def skip_space(self) -> Script:
         """Hold white space, and wait for the character after it: `next_char`."""
@@ -208,9 +228,15 @@ class TurnScanner(TurnParser):
         self.end()
 
     def rest(self) -> Script:
-        """Say all that comes: nothing is looked for any more."""
+        """Say all that comes, at once: no mark is looked for any more."""
         while True:
-            self.say(self._text[self._at :])
+            text = self._text[self._at :]
+            if self._is_beside_mark:
+                text = text.lstrip()
+                self._is_beside_mark = not text
+            if text:
+                self._emit(self.kind("".join(self._space) + text))
+                self._space.clear()
             self._at = len(self._text)
             yield from self._more()
 

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from octavo.interfaces.parser import ChatFacts, Parser, ToolSpec, TurnContext
+from octavo.interfaces.parser import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    ChatFacts,
+    Example,
+    Parser,
+    ToolSpec,
+    TurnContext,
+    TurnEvent,
+)
 
 #: tools that examples call
 WEATHER = ToolSpec(
@@ -23,6 +33,22 @@ TOOLS = (WEATHER, CLOCK)
 #: a turn in which both may be called
 WITH_TOOLS = TurnContext(prompt="", tools=TOOLS)
 WITHOUT_TOOLS = TurnContext(prompt="")
+
+
+#: the two calls that examples make
+BOTH_CALLS: tuple[TurnEvent, ...] = (
+    CallBegin(0, "get_weather"),
+    CallArguments(0, '{"city": "Ærø", "days": 2}'),
+    CallEnd(0),
+    CallBegin(1, "get_time"),
+    CallArguments(1, "{}"),
+    CallEnd(1),
+)
+
+
+def calling(text: str, *before: TurnEvent) -> Example:
+    """Return the example of a text that makes both calls after `before`."""
+    return Example(WITH_TOOLS, text, [*before, *BOTH_CALLS])
 
 
 class Family(Parser):

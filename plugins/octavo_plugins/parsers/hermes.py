@@ -21,7 +21,7 @@ from octavo.interfaces.parser import (
 )
 from octavo.text.call_scanner import CallScanner
 from octavo.text.marks import Marks
-from octavo_plugins.parsers.family import WITH_TOOLS, Family
+from octavo_plugins.parsers.family import WITH_TOOLS, Family, calling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,24 +54,11 @@ class Hermes(Family):
         two = (
             "Let me look.\n<tool_call>\n"
             '{"name": "get_weather", "arguments": {"city": "Ærø", "days": 2}}\n</tool_call>\n'
-            '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+            '<tool_call>\n{"arguments": {}, "name": "get_time"}\n</tool_call>'
         )
-        events: list[TurnEvent] = [
-            Content("Let me look."),
-            CallBegin(0, "get_weather"),
-            CallArguments(0, '{"city": "Ærø", "days": 2}'),
-            CallEnd(0),
-            CallBegin(1, "get_time"),
-            CallArguments(1, "{}"),
-            CallEnd(1),
-        ]
         none = '<tool_call>{"name": "get_time"}</tool_call>'
-        return [
-            Example(WITH_TOOLS, two, events),
-            Example(
-                WITH_TOOLS, none, [CallBegin(0, "get_time"), CallArguments(0, "{}"), CallEnd(0)]
-            ),
-        ]
+        once: list[TurnEvent] = [CallBegin(0, "get_time"), CallArguments(0, "{}"), CallEnd(0)]
+        return [calling(two, Content("Let me look.")), Example(WITH_TOOLS, none, once)]
 
 
 class HermesTurn(CallScanner):

@@ -1,0 +1,68 @@
+"""Calls as Kimi K2 writes them: an id that holds the name and a number, then JSON.
+
+Source: the chat template of moonshotai/Kimi-K2-Instruct. Knows these marks. Does not know
+reasoning, which `think` reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from octavo.interfaces.parser import CallTag, Content, Example, ToolSpec, TurnContext
+from octavo.text.marks import Marks
+from octavo.text.turn_scanner import TurnScanner
+from octavo_plugins.parsers.family import Family, calling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from octavo.text.turn_scanner import Script
+
+SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+CALL, ARGUMENTS, CALL_END = (
+    "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+)  # fmt: skip
+_STARTS, _HEAD_ENDS = Marks(SECTION, CALL), Marks(ARGUMENTS)
+
+
+class KimiK2(Family):
+    """`functions.get_weather:0` is the first call of a turn."""
+
+    visible_markers = frozenset({SECTION, SECTION_END, CALL, ARGUMENTS, CALL_END})
+    template_has: ClassVar = (CALL, ARGUMENTS)
+
+    def open(self, context: TurnContext) -> KimiK2Turn:
+        """Return a reader for one turn."""
+        return KimiK2Turn(context)
+
+    def call_tag(self, tool: ToolSpec) -> CallTag:
+        """Return how a first call is written; later ones have its number, too, when held to it."""
+        return CallTag(CALL, f"{CALL}functions.{tool.name}:0{ARGUMENTS}", CALL_END)
+
+    def examples(self) -> Sequence[Example]:
+        """Return a turn with text and two calls."""
+        text = (
+            f"Let me look.{SECTION}{CALL}functions.get_weather:0{ARGUMENTS}"
+            f'{{"city": "Ærø", "days": 2}}{CALL_END}'
+            f"{CALL}functions.get_time:1{ARGUMENTS}{{}}{CALL_END}{SECTION_END}"
+        )
+        return [calling(text, Content("Let me look."))]
+
+
+class KimiK2Turn(TurnScanner):
+    """Reads one turn."""
+
+    def read(self) -> Script:
+        """Read content, and the calls of a section."""
+        if (yield from self.say_until(_STARTS)) == SECTION:
+            yield from self.expect(CALL)
+        yield from self._call()
+        while (yield from self.close(CALL, SECTION_END)) == CALL:
+            yield from self._call()
+
+    def _call(self) -> Script:
+        head = (yield from self.hold_until(_HEAD_ENDS)).strip()
+        name, colon, number = head.rpartition(":")
+        head = name if colon and number.isdigit() else head
+        yield from self.arguments(head.removeprefix("functions."))
+        yield from self.close(CALL_END)
