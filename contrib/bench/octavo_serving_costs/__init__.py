@@ -1,0 +1,1 @@
+"""Measures what `octavo serve` costs beside the model: CPU of a chunk, memory, idle time."""

@@ -1,0 +1,85 @@
+"""Streams over raw sockets, read with as little work as can be: `raw_reader.py PORT BODY...`.
+
+One process sends each body over a connection of its own, counts the events that come, and prints
+what it took as JSON. Nothing is decoded: what a client costs is to be small beside a server.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import sys
+import time
+
+_EVENT = b"data: "
+_LAST = b"data: [DONE]"
+_READ_BYTES = 1 << 16
+_PATIENCE_S = 300.0
+
+
+class _Stream:
+    """One connection; `num_events` counts what came, `is_done` is set by the last."""
+
+    def __init__(self, port: int, body: bytes) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.num_events = 0
+        self.is_done = False
+        self.is_ok = False
+        self._tail = b""
+        self._head = (
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        self._body = body
+
+    def send(self) -> None:
+        """Send the request."""
+        self.socket.sendall(self._head + self._body)
+        self.socket.setblocking(False)  # noqa: FBT003 - takes no keyword
+
+    def read(self) -> None:
+        """Read what is there."""
+        data = self.socket.recv(_READ_BYTES)
+        if not self.num_events and data.startswith(b"HTTP/1.1 200"):
+            self.is_ok = True
+        seen = self._tail + data
+        self.num_events += seen.count(_EVENT)
+        if _LAST in seen:
+            self.num_events -= 1
+            self.is_done = True
+        keep = len(_EVENT) - 1
+        self._tail = seen[-keep:]
+        if not data:
+            self.is_done = True
+
+
+def read_all(port: int, bodies: list[bytes]) -> dict[str, float]:
+    """Send all bodies at once, and return seconds, events and this process' CPU."""
+    streams = [_Stream(port, body) for body in bodies]
+    waiting = selectors.DefaultSelector()
+    cpu_s, start_s = time.process_time(), time.perf_counter()
+    for stream in streams:
+        stream.send()
+        waiting.register(stream.socket, selectors.EVENT_READ, stream)
+    num_open = len(streams)
+    while num_open and time.perf_counter() - start_s < _PATIENCE_S:
+        for key, _ in waiting.select(1.0):
+            key.data.read()
+            if key.data.is_done:
+                waiting.unregister(key.data.socket)
+                num_open -= 1
+    elapsed_s, cpu_s = time.perf_counter() - start_s, time.process_time() - cpu_s
+    for stream in streams:
+        stream.socket.close()
+    return {
+        "elapsed_s": elapsed_s,
+        "cpu_s": cpu_s,
+        "events": sum(stream.num_events for stream in streams),
+        "failed": sum(not (stream.is_ok and stream.is_done) for stream in streams),
+    }
+
+
+if __name__ == "__main__":
+    texts = json.load(sys.stdin)
+    print(json.dumps(read_all(int(sys.argv[1]), [text.encode() for text in texts])))  # noqa: T201 - its answer
