@@ -12,7 +12,7 @@ from octavo.frontend.turns import ToolChoice
 from octavo.structured_outputs import StructuredOutputsParams
 from octavo_plugins.dialects.anthropic.history import is_prefilled, openai_messages
 from octavo_plugins.dialects.shared.calls import sampling_of
-from octavo_plugins.dialects.shared.conversations import Conversation
+from octavo_plugins.dialects.shared.conversations import Conversation, effort_kwargs
 from octavo_plugins.dialects.shared.tools import function_tool, tool_specs
 from octavo_plugins.dialects.shared.turns import Asked
 
@@ -149,13 +149,10 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _template_kwargs(body: CountBody) -> dict[str, Any]:
     """Return what the template is told: templates call the same wish by different names."""
-    told: dict[str, Any] = {}
+    told = effort_kwargs((body.output_config or {}).get("effort"))
     kind = (body.thinking or {}).get("type")
     if kind in ("enabled", "disabled"):
         told["enable_thinking"] = told["thinking"] = kind == "enabled"
-    effort = (body.output_config or {}).get("effort")
-    if effort is not None:
-        told["reasoning_effort"] = effort
     return told | (body.chat_template_kwargs or {})
 
 

@@ -14,7 +14,7 @@ from octavo_plugins.dialects.openai.forms import form_fields
 from octavo_plugins.dialects.openai.params import call_metadata, chat_names, chat_params
 from octavo_plugins.dialects.openai.tools import check_history, choice_of, tools_of
 from octavo_plugins.dialects.shared.calls import renamed
-from octavo_plugins.dialects.shared.conversations import Conversation
+from octavo_plugins.dialects.shared.conversations import Conversation, effort_kwargs
 from octavo_plugins.dialects.shared.exchange import read_body, reply
 from octavo_plugins.dialects.shared.identity import Identities
 from octavo_plugins.dialects.shared.turns import Asked, start_turn
@@ -82,11 +82,5 @@ def _conversation(body: ChatBody) -> Conversation:
     )
 
 
-def _template_kwargs(body: ChatBody) -> dict[str, Any] | None:
-    """Return what the template is told; an effort of reasoning by the names that templates have."""
-    if body.reasoning_effort is None:
-        return body.chat_template_kwargs
-    told: dict[str, Any] = {"reasoning_effort": body.reasoning_effort}
-    if body.reasoning_effort == "none":
-        told |= {"enable_thinking": False, "thinking": False}
-    return told | (body.chat_template_kwargs or {})
+def _template_kwargs(body: ChatBody) -> dict[str, Any]:
+    return effort_kwargs(body.reasoning_effort) | (body.chat_template_kwargs or {})

@@ -14,6 +14,7 @@ from octavo_plugins.dialects.openai.adapters import AdapterApi
 from octavo_plugins.dialects.openai.chat import ChatApi
 from octavo_plugins.dialects.openai.completions import CompletionApi
 from octavo_plugins.dialects.openai.embeddings import EmbeddingApi
+from octavo_plugins.dialects.openai.responses.api import ResponsesApi
 from octavo_plugins.dialects.shared.replies import json_reply
 from octavo_plugins.dialects.shared.routes import answering
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class OpenAIDialect(Dialect):
-    """/v1/models, chat/completions, completions, embeddings, and vLLM's routes for adapters."""
+    """/v1/models, chat/completions, completions, responses, embeddings; vLLM's adapter routes."""
 
     def routes(self, context: ServingContext) -> Sequence[ControllerRouterHandler]:
         """Return the handlers."""
@@ -53,6 +54,7 @@ class OpenAIDialect(Dialect):
             model,
             answering("/v1/chat/completions", ChatApi(context).handle),
             answering("/v1/completions", CompletionApi(context).handle),
+            *ResponsesApi(context).routes(),
             answering("/v1/embeddings", EmbeddingApi(context).handle),
             answering("/v1/load_lora_adapter", adapters.load),
             answering("/v1/unload_lora_adapter", adapters.unload),

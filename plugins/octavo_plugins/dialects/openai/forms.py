@@ -50,7 +50,7 @@ def form_of(body: GenerationBody) -> StructuredOutputsParams | None:
             )
         if field == _PARAM:
             return StructuredOutputsParams.of(body.structured_outputs or {})
-        return _response_format(body.response_format or {})
+        return form_of_format(body.response_format or {})
     except RequestError as error:
         headline = error.headline.removeprefix(f"{_PARAM}: ")
         raise RequestError(f"{field}: {headline}", *error.facts, param=field) from error
@@ -62,7 +62,8 @@ def form_names(body: GenerationBody) -> dict[str, str]:
     return {_PARAM: given[0]} if given else {}
 
 
-def _response_format(given: Mapping[str, Any]) -> StructuredOutputsParams:
+def form_of_format(given: Mapping[str, Any]) -> StructuredOutputsParams:
+    """Return the form of a `response_format` that is not plain text. Raises RequestError."""
     kind = given.get("type")
     match kind:
         case "json_object":

@@ -34,6 +34,16 @@ class Conversation:
     template_kwargs: Mapping[str, Any] | None = None
 
 
+def effort_kwargs(effort: Any) -> dict[str, Any]:
+    """Return what a template is told of an effort of reasoning, by the names that they have."""
+    if effort is None:
+        return {}
+    told: dict[str, Any] = {"reasoning_effort": effort}
+    if effort == "none":
+        told |= {"enable_thinking": False, "thinking": False}
+    return told
+
+
 def check_messages(messages: Sequence[Any], model: ServedModel) -> None:
     """Refuse no messages, and more than could fit. Raises RequestError."""
     if not messages:
