@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import tiny_models
 from byte_models import EOS, GEMMA3, LLAMA, MISTRAL, random_prompt, save_byte_model
 from embedding_models import cosine, expected_vector, save_embedding_model, write_pooling
 from octavo import LLM, AsyncLLM, LoRARequest, PoolingParams, SamplingParams
@@ -45,6 +47,10 @@ def embedded(llm, prompts, mode=None, **options):
 
 def vectors(llm, prompts, mode=None, **options):
     return [output.outputs.embedding for output in embedded(llm, prompts, mode, **options)]
+
+
+def run(llm, prompts, params):
+    return llm.generate(prompts, params, use_tqdm=False)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +110,7 @@ def test_a_preempted_mean_begins_anew(folder):
     settings = {"num_gpu_blocks_override": 20, "max_num_batched_tokens": 32, "depth": 1}
     expected = [expected_vector(LLAMA, prompt, "mean") for prompt in prompts]
 
-    async def run():
+    async def run_all():
         async with AsyncLLM(folder, max_num_seqs=6, threads=1, **settings) as llm:
             params = SamplingParams(temperature=0, max_tokens=120, ignore_eos=True)
 
@@ -121,15 +127,15 @@ def test_a_preempted_mean_begins_anew(folder):
             await asyncio.gather(*answers)
             return (await llm.get_metrics()).preemptions
 
-    assert asyncio.run(run()) > 0
+    assert asyncio.run(run_all()) > 0
 
 
 def test_vectors_and_texts_run_side_by_side(folder, llm):
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     prompt, other = random_prompt(10, 1), random_prompt(70, 2)
-    text = llm.generate([prompt], params, use_tqdm=False)[0].outputs[0].token_ids
+    text = run(llm, [prompt], params)[0].outputs[0].token_ids
 
-    async def run():
+    async def run_all():
         async with AsyncLLM(folder, max_num_seqs=4, threads=1) as both:
 
             async def answer():
@@ -137,7 +143,7 @@ def test_vectors_and_texts_run_side_by_side(folder, llm):
 
             return await asyncio.gather(answer(), both.embed(other), both.embed(other))
 
-    ids, one, two = asyncio.run(run())
+    ids, one, two = asyncio.run(run_all())
     assert ids == text
     assert one.outputs.embedding == two.outputs.embedding
     assert cosine(one.outputs.embedding, expected_vector(LLAMA, other, "last")) > 0.9999
@@ -281,6 +287,27 @@ def test_a_simulated_model_makes_no_vectors(folder):
         pytest.raises(RequestFailedError, match=r"a simulated model has no logits: .*embeddings"),
     ):
         llm.embed("abc", use_tqdm=False)
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_model_that_was_saved_without_its_head_makes_vectors(is_tied, tmp_path):
+    """As models of embeddings are: `LlamaModel`, no `model.` before names, no `lm_head`."""
+    save_byte_model(LLAMA, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    tiny_models.reference_model(LLAMA).model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    assert config["architectures"] == ["LlamaModel"]
+    path.write_text(json.dumps(config | {"tie_word_embeddings": is_tied}))
+    prompt = random_prompt(40, 1)
+    params = SamplingParams(max_tokens=1)
+    with open_llm(str(tmp_path)) as llm:
+        assert cosine(vectors(llm, [prompt])[0], expected_vector(LLAMA, prompt, "last")) > 0.9999
+        if is_tied:
+            assert len(run(llm, [prompt], params)[0].outputs[0].token_ids) == 1
+        else:
+            with pytest.raises(RequestError, match="this model generates no text"):
+                run(llm, [prompt], params)
 
 
 @pytest.mark.full

@@ -89,6 +89,16 @@ def check_context(num_prompt_tokens: int, max_tokens: int | None, max_model_len:
     )
 
 
+def check_can_generate(*, is_possible: bool) -> None:
+    """Raise RequestError for a text of a model that was saved without its head."""
+    if not is_possible:
+        raise RequestError(
+            "this model generates no text: its files have no head for it",
+            "it makes vectors: use /v1/embeddings, or LLM.embed",
+            param="model",
+        )
+
+
 def check_pooled(num_prompt_tokens: int, info: EngineInfo) -> int:
     """Raise RequestError for a prompt too long to be made a vector of; 0 tokens are generated."""
     if num_prompt_tokens > info.max_model_len:

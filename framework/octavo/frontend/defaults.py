@@ -26,13 +26,14 @@ class GenerationDefaults:
     """`sampling` holds defaults for fields of `SamplingParams` that a caller leaves unset.
 
     `max_new_tokens` counts for a request that says nothing of `max_tokens`; it is no ceiling.
-    `pooling` is how vectors are made.
+    `pooling` is how vectors are made; a model may be made for them alone.
     """
 
     sampling: Mapping[str, Any] = field(default_factory=dict)
     max_new_tokens: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     pooling: PoolingDefaults = field(default_factory=PoolingDefaults)
+    can_generate: bool = True
 
     def sampling_params(self) -> SamplingParams:
         """Return the parameters of a caller who gave none.
@@ -61,12 +62,15 @@ def generation_defaults(
         eos_ids = _eos_ids(description, description.config.get("eos_token_id"))
     ways = pooling_defaults(description, pooling)
     if not has_sampling:
-        return GenerationDefaults(eos_token_ids=eos_ids, pooling=ways)
+        return GenerationDefaults(
+            eos_token_ids=eos_ids, pooling=ways, can_generate=description.can_generate
+        )
     defaults = GenerationDefaults(
         sampling={n: content[n] for n in _SAMPLING_NAMES if content.get(n) is not None},
         max_new_tokens=content.get("max_new_tokens"),
         eos_token_ids=eos_ids,
         pooling=ways,
+        can_generate=description.can_generate,
     )
     _check(description, defaults)
     return defaults

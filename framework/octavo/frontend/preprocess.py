@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.engine.messages import EngineRequest
 from octavo.errors import RequestError
 from octavo.frontend.checks import (
+    check_can_generate,
     check_capacity,
     check_choice,
     check_context,
@@ -205,6 +206,7 @@ class Preprocessor:
     ) -> EngineRequest:
         params = checked.params
         if call.pooling is None:
+            check_can_generate(is_possible=self.defaults.can_generate)
             max_tokens = self._max_tokens(params, len(token_ids))
         else:
             max_tokens = check_pooled(len(token_ids), self.info)

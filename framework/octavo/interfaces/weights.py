@@ -149,7 +149,8 @@ class ModelDescription:
 
     `config` and `generation_config` are as in `Checkpoint`. `tokenizer_path` is what a
     `octavo.interfaces.tokenizer.TokenizerFormat` opens. `pooling` is None where the files say
-    nothing of it, as those of most models.
+    nothing of it, as those of most models. A model that was saved without its head cannot
+    generate; it makes vectors.
     """
 
     path: Path
@@ -157,6 +158,7 @@ class ModelDescription:
     generation_config: Mapping[str, Any] = field(default_factory=dict)
     tokenizer_path: Path | None = None
     pooling: PoolingDescription | None = None
+    can_generate: bool = True
 
 
 class Checkpoint(ABC):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from octavo.errors import ModelLoadError
 from octavo.interfaces.weights import ModelDescription
 from octavo_plugins.formats.json_file import read_json_object, read_optional_json
+from octavo_plugins.weights.bare_models import as_whole
 from octavo_plugins.weights.pooling import folder_pooling
 from octavo_plugins.weights.rope_keys import with_both_spellings
 
@@ -25,12 +26,14 @@ _STRETCHING: Final = ("yarn", "linear")
 
 def describe_folder(folder: Path) -> ModelDescription:
     """Return what the JSON files say. Raises as `read_config` does."""
+    config, can_generate = as_whole(read_config(folder))
     return ModelDescription(
         path=folder,
-        config=read_config(folder),
+        config=config,
         generation_config=read_generation_config(folder),
         tokenizer_path=folder,
         pooling=folder_pooling(folder),
+        can_generate=can_generate,
     )
 
 

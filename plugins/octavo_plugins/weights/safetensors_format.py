@@ -18,6 +18,7 @@ from octavo.interfaces.weights import (
 )
 from octavo_plugins.formats.json_file import read_json_object, read_optional_json
 from octavo_plugins.formats.safetensors_header import read_safetensors
+from octavo_plugins.weights.bare_models import whole_names
 from octavo_plugins.weights.hf_config import (
     CONFIG,
     describe_folder,
@@ -78,9 +79,9 @@ class SafetensorsCheckpoint(Checkpoint):
     def __init__(self, folder: Path) -> None:
         super().__init__(describe_folder(folder))
         self._places: dict[str, tuple[SafetensorsFile, StoredTensor]] = {}
-        for file, tensor_names in _open_files(folder):
-            for name in tensor_names:
-                self._places[name] = (file, file.tensors[name])
+        files = {name: file for file, tensor_names in _open_files(folder) for name in tensor_names}
+        for name, stored in whole_names(files).items():
+            self._places[name] = (files[stored], files[stored].tensors[stored])
         self._is_closed = False
 
     def names(self) -> list[str]:
