@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dialect_samples import ANTHROPIC, OPENAI, OPS, POOLING
 from family_samples import gemmas, hybrids, llamas
 from format_samples import (
     dummy_model,
@@ -27,6 +28,10 @@ GIVEN = {
     ("architecture", "linear-hybrid"): (Given(sample=hybrids),),
     ("architecture", "llama"): (Given(sample=llamas),),
     ("attention", "triton"): (Given(sample={"device": "cuda"}),),
+    ("dialect", "anthropic"): (Given(sample=ANTHROPIC),),
+    ("dialect", "openai"): (Given(sample=OPENAI),),
+    ("dialect", "ops"): (Given(sample=OPS),),
+    ("dialect", "pooling"): (Given(sample=POOLING),),
     ("executor", "inline"): (Given(sample={"threads": 1}),),
     ("executor", "ranks"): (Given(sample={"tensor_parallel_size": 2}, is_full=True),),
     ("executor", "simulated"): (Given(SIMULATED),),

@@ -126,6 +126,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "dialect": Recipe(
             summary="GET /$name lists the served models",
             trial="serve smollm2",
+            suite="DialectSuite",
         ),
     }
 )

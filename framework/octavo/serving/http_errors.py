@@ -7,12 +7,14 @@ error writes the same `ApiError` its own way. Does not know which routes there a
 from __future__ import annotations
 
 import logging
+import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
+from litestar.serialization import msgspec_hooks
 
 from octavo.errors import OctavoError, QueueFullError, RequestError, RequestNotFoundError
 
@@ -76,8 +78,9 @@ def api_error_of(error: BaseException) -> ApiError:
     if isinstance(error, OctavoError):
         return _of_octavo(error)
     if isinstance(error, HTTPException):
-        kind, headers = _type_of(error.status_code), dict(error.headers or {})
-        return ApiError(error.status_code, error.detail, kind, headers=headers)
+        return _of_litestar(error)
+    if isinstance(error, RecursionError) and _is_of_body(error):
+        return _of_octavo(RequestError("the request's body is nested too deeply"))
     return ApiError(_SERVER_ERROR, "internal server error", _type_of(_SERVER_ERROR))
 
 
@@ -92,6 +95,26 @@ def _of_octavo(error: OctavoError) -> ApiError:
         _code_of(error),
         {"Retry-After": str(_RETRY_AFTER_S)} if status == _UNAVAILABLE else {},
     )
+
+
+def _of_litestar(error: HTTPException) -> ApiError:
+    """Return what is told of an error of Litestar's: a body's faults are named, field by field."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    faults = [one for one in extra if isinstance(one, dict) and "message" in one]
+    told = [f"{one.get('key', 'body')}: {one['message']}" for one in faults]
+    return ApiError(
+        error.status_code,
+        "; ".join((error.detail, *told)),
+        _type_of(error.status_code),
+        next((str(one["key"]) for one in faults if "key" in one), None),
+        headers=dict(error.headers or {}),
+    )
+
+
+def _is_of_body(error: RecursionError) -> bool:
+    """Return whether it was raised where Litestar reads a body."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename == msgspec_hooks.__file__
 
 
 def _code_of(error: OctavoError) -> str | None:

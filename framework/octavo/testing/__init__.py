@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from octavo.testing.allocators import AllocatorSuite
+    from octavo.testing.dialects import DialectSuite
     from octavo.testing.evictions import EvictionSuite
     from octavo.testing.executors import ExecutorSuite
     from octavo.testing.grammars import GrammarSuite
@@ -41,6 +42,7 @@ __all__ = [
     "AllocatorSuite",
     "ArchitectureSuite",
     "AttentionSuite",
+    "DialectSuite",
     "EvictionSuite",
     "ExecutorSuite",
     "GrammarSuite",
@@ -60,6 +62,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "AllocatorSuite": "octavo.testing.allocators",
         "ArchitectureSuite": "octavo.testing.tensors.architectures",
         "AttentionSuite": "octavo.testing.tensors.attentions",
+        "DialectSuite": "octavo.testing.dialects",
         "EvictionSuite": "octavo.testing.evictions",
         "ExecutorSuite": "octavo.testing.executors",
         "GrammarSuite": "octavo.testing.grammars",

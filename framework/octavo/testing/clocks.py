@@ -1,4 +1,4 @@
-"""Finds out whether a component reads a clock, or draws random numbers, while it is called.
+"""Finds out whether a component reads a clock, draws random numbers or opens files in a call.
 
 Whatever way such a function was imported, its call is seen by the interpreter's profiler. Knows
 functions. Does not know components.
@@ -29,6 +29,8 @@ _FORBIDDEN: Mapping[int, str] = MappingProxyType(
 )
 #: of datetime.datetime and random.Random, whose methods are bound anew at each call
 _METHODS = frozenset({"now", "utcnow", "today", "random", "getrandbits"})
+_OPENERS = frozenset({"open", "open_code", "connect", "bind", "fork_exec"})
+_OPENED_IN = frozenset({"_io", "io", "posix", "nt", "socket", "_socket", "_posixsubprocess"})
 _OWNERS = frozenset({"datetime", "date", "Random", "SystemRandom"})
 
 
@@ -71,8 +73,31 @@ def _caller(frame: FrameType | None, module: str) -> str | None:
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name == module:
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            return _place(frame)
         if name not in library:
             return None
         frame = frame.f_back
     return None
+
+
+@contextmanager
+def opened_by() -> Iterator[list[str]]:
+    """Yield a list that fills with the names of files and sockets that this thread opens."""
+    seen: list[str] = []
+
+    def watch(frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and getattr(function, "__name__", "") in _OPENERS:
+            owner = getattr(function, "__module__", None) or type(function.__self__).__name__
+            if owner in _OPENED_IN:
+                seen.append(f"something with {owner}.{function.__name__} ({_place(frame)})")
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(before)
+
+
+def _place(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -34,6 +34,7 @@ KITS: Mapping[str, str] = MappingProxyType(
         "weights": "octavo.testing.weights",
         "source": "octavo.testing.sources",
         "tokenizer": "octavo.testing.tokenizers",
+        "dialect": "octavo.testing.dialects",
         "parser": "octavo.testing.parsers",
     }
 )
