@@ -32,6 +32,6 @@ def name_of(one):
 def assert_killed(kind, component, number, **others):
     """The kit finds that this component breaks the promise of this number."""
     found = counter_examples(kind, component, number, **others)
-    assert found, f"{component.__name__} survived {number}"
+    assert found, f"{name_of(component)} survived {number}"
     for message in found.values():
         assert len(message.splitlines()[0]) > 10

@@ -10,6 +10,7 @@ import importlib
 import os
 import random
 import resource
+import sys
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -103,7 +104,8 @@ def verdict(part: Part, module: str, mutation: Mutation) -> str:
         return f"killed: it cannot be imported: {error!r}"
     of_class = [one for one in part.targets if mutation.where.startswith(f"{one.class_name}.")]
     for target in of_class or part.targets:
-        subject = _subject(target, spaces[-1][target.class_name])
+        space = next(one for one in reversed(spaces) if target.class_name in one)
+        subject = _subject(target, space[target.class_name])
         for invariant in invariants_of(subject):
             try:
                 invariant.run(subject)
@@ -126,7 +128,10 @@ def _subject(target: Target, cls: type) -> Subject:
 
 
 def _imported(part: Part, changed: str, mutation: Mutation) -> list[dict[str, object]]:
-    """Return the names of each module, where those of one refer to the others' fresh ones."""
+    """Return the names of each module, where those of one refer to the others' fresh ones.
+
+    The fresh modules stay: a child process has no use for the real ones.
+    """
     fresh: dict[int, object] = {}
     spaces = []
     for name in part.modules:
@@ -135,6 +140,8 @@ def _imported(part: Part, changed: str, mutation: Mutation) -> list[dict[str, ob
         tree = mutation.tree if name == changed else path.read_text()
         module = types.ModuleType(name)
         module.__file__ = str(path)
+        # classes of later modules are derived from those of this one
+        sys.modules[name] = module
         exec(compile(tree, str(path), "exec"), module.__dict__)  # noqa: S102 - our own source
         for key, value in vars(module).items():
             if id(value) in fresh:
