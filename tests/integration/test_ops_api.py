@@ -72,6 +72,14 @@ def test_health_and_facts(server):
     assert info["models"][0]["max_model_len"] == 200_000
 
 
+def test_a_head_is_that_of_the_get(server):
+    for path in ("/health", "/version", "/v1/models"):
+        head, got = server.http.head(path), server.http.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-length"] == got.headers["content-length"]
+    assert server.http.head(COMPLETIONS).status_code == 405
+
+
 def test_a_paused_model_lets_new_requests_wait(server):
     running = started(server)
 

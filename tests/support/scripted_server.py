@@ -34,6 +34,7 @@ from octavo.testing.subjects import stock
 from octavo_plugins.dialects.anthropic.dialect import AnthropicDialect
 from octavo_plugins.dialects.openai.dialect import OpenAIDialect
 from octavo_plugins.dialects.ops.dialect import OpsDialect
+from octavo_plugins.dialects.text.dialect import TextDialect
 
 COMMAND = (sys.executable, str(Path(scripted_engine.__file__)))
 NAMES = [["scripted", "second-name"]]
@@ -74,7 +75,7 @@ def plan_of(options):
         ),
         listener=listener,
         tls=tls_of(settings),
-        load_dialects=lambda: [OpenAIDialect(), AnthropicDialect(), OpsDialect()],
+        load_dialects=lambda: [OpenAIDialect(), AnthropicDialect(), TextDialect(), OpsDialect()],
     )
 
 

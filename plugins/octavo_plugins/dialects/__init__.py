@@ -17,11 +17,11 @@ class Plugin(OctavoSpecs):
     """Declares the stock HTTP dialects."""
 
     def octavo_dialects(self) -> Iterator[Component[Dialect]]:
-        """Yield openai, anthropic, pooling, ops."""
+        """Yield openai, anthropic, pooling, text, ops."""
         yield Component(
             name="openai",
             target="octavo_plugins.dialects.openai.dialect:OpenAIDialect",
-            summary="/v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings",
+            summary="/v1/models, chat/completions, completions, responses, embeddings",
         )
         yield Component(
             name="anthropic",
@@ -32,6 +32,11 @@ class Plugin(OctavoSpecs):
             name="pooling",
             target="octavo_plugins.dialects.pooling.dialect:PoolingDialect",
             summary="/pooling, /score, /rerank",
+        )
+        yield Component(
+            name="text",
+            target="octavo_plugins.dialects.text.dialect:TextDialect",
+            summary="/tokenize, /detokenize",
         )
         yield Component(
             name="ops",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from litestar import Response, get
 
 from octavo.interfaces.dialect import Dialect
+from octavo_plugins.dialects.openai.absent import absent_routes
 from octavo_plugins.dialects.openai.adapters import AdapterApi
 from octavo_plugins.dialects.openai.chat import ChatApi
 from octavo_plugins.dialects.openai.completions import CompletionApi
@@ -58,6 +59,7 @@ class OpenAIDialect(Dialect):
             answering("/v1/embeddings", EmbeddingApi(context).handle),
             answering("/v1/load_lora_adapter", adapters.load),
             answering("/v1/unload_lora_adapter", adapters.unload),
+            *absent_routes(context),
         ]
 
 
