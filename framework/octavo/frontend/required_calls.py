@@ -43,15 +43,21 @@ def required_form(tools: Sequence[ToolSpec], *, is_parallel: bool) -> Structured
     return _form(schema)
 
 
-def strict_form(parser: Parser | None, tools: Sequence[ToolSpec]) -> StructuredOutputsParams | None:
+def strict_form(
+    parser: Parser | None, tools: Sequence[ToolSpec], special_texts: frozenset[str] = frozenset()
+) -> StructuredOutputsParams | None:
     """Return the form of calls that begin at the family's own mark, where a tool is strict.
 
-    Text is free but for calls. None where no tool is strict, or the family writes arguments in
-    another way than as JSON. Raises as `named_form`.
+    Text is free but for calls. None where no tool is strict, the family writes arguments in
+    another way than as JSON, or its marks have special tokens, which are no text to a grammar.
+    Raises as `named_form`.
     """
     if parser is None or not any(tool.is_strict for tool in tools):
         return None
-    tags = [(tool, parser.call_tag(tool)) for tool in tools]
+    tags = [(tool, tag) for tool in tools if (tag := parser.call_tag(tool)) is not None]
+    marks = "".join(tag.begin + tag.end for _, tag in tags)
+    if len(tags) < len(tools) or any(text in marks for text in special_texts if text):
+        return None
     structures = [
         {
             "begin": tag.begin,
@@ -59,16 +65,16 @@ def strict_form(parser: Parser | None, tools: Sequence[ToolSpec]) -> StructuredO
             "end": tag.end,
         }
         for tool, tag in tags
-        if tag is not None
     ]
-    if len(structures) < len(tags):
-        return None
-    triggers = list(dict.fromkeys(tag.trigger for _, tag in tags if tag is not None))
+    triggers = list(dict.fromkeys(tag.trigger for _, tag in tags))
     return StructuredOutputsParams(structural_tag={"structures": structures, "triggers": triggers})
 
 
 def _form(schema: dict[str, Any]) -> StructuredOutputsParams:
-    return StructuredOutputsParams(json=schema, whitespace_pattern=_WHITESPACE)
+    # tools take the arguments that they list: a small model would go on inventing others
+    return StructuredOutputsParams(
+        json=schema, whitespace_pattern=_WHITESPACE, disable_additional_properties=True
+    )
 
 
 def _call_schema(index: int, tool: ToolSpec, definitions: dict[str, Any]) -> dict[str, Any]:
