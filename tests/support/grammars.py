@@ -58,11 +58,12 @@ def allowed(mask: np.ndarray, vocab_size: int = VOCAB_SIZE) -> np.ndarray:
     return bits[:vocab_size]
 
 
-def follow(compiled: CompiledGrammar, token_ids: Sequence[int]) -> GrammarState | None:
+def follow(
+    compiled: CompiledGrammar, token_ids: Sequence[int], vocab_size: int = VOCAB_SIZE
+) -> GrammarState | None:
     """Return the state behind tokens, each of which must be in the mask; None when one is not."""
     state = compiled.start()
     for token_id in token_ids:
-        vocab_size = state._vocabulary.size
         is_allowed = bool(mask_of(state, vocab_size)[token_id])
         assert state.advance(token_id) == is_allowed, "mask and state do not agree"
         if not is_allowed:
@@ -70,7 +71,9 @@ def follow(compiled: CompiledGrammar, token_ids: Sequence[int]) -> GrammarState 
     return state
 
 
-def accepts(compiled: CompiledGrammar, token_ids: Sequence[int]) -> bool:
+def accepts(
+    compiled: CompiledGrammar, token_ids: Sequence[int], vocab_size: int = VOCAB_SIZE
+) -> bool:
     """Return whether the tokens are a whole text of the grammar."""
-    state = follow(compiled, token_ids)
+    state = follow(compiled, token_ids, vocab_size)
     return state is not None and state.is_complete

@@ -10,14 +10,21 @@ Knows the keywords of JSON schemas. Does not compile.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import GrammarError
 from octavo_plugins.grammars.patterns import IN_JSON, brackets, in_json_text
 
-_NOTES: Final = frozenset({
-    "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
-    "$schema", "$comment", "$defs", "definitions",
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: what asks for something in some version of JSON schemas; all other names are notes to readers
+_REFUSED: Final = frozenset({
+    "not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems",
+    "patternProperties", "propertyNames", "dependentRequired", "dependentSchemas", "dependencies",
+    "unevaluatedProperties", "unevaluatedItems", "additionalItems", "format", "disallow",
+    "extends", "divisibleBy", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef",
+    "$recursiveAnchor",
 })  # fmt: skip
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
@@ -51,6 +58,8 @@ _MAX_FACTOR: Final = 1024
 def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema that xgrammar holds to as it is. Raises GrammarError with what it cannot."""
     try:
+        if any(isinstance(one.get("$id"), str) for one in _inner(schema)):
+            raise _refused("an '$id' inside of it")
         plain = _plain(schema)
         for name in ("$defs", "definitions"):
             if name in schema:
@@ -66,15 +75,24 @@ def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{_WHOLE}", "$defs": {**own, _WHOLE: plain}, **definitions}
 
 
+def _inner(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects inside of a schema, whatever they are."""
+    for one in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(one, dict):
+            yield one
+        if isinstance(one, dict | list):
+            yield from _inner(one)
+
+
 def _plain(schema: Any) -> dict[str, Any]:
     if schema is True:
         return {}
     if not isinstance(schema, dict):
         raise _refused(f"{schema!r:.40} in the place of a schema")
-    keys = set(schema) - _NOTES
-    unknown = keys - _ALL_KEYWORDS - {"$ref", "enum", "const", "type", *_UNIONS}
-    if unknown:
-        raise _refused(f"the keyword {min(unknown)!r:.80}")
+    ignored = _REFUSED & set(schema)
+    if ignored and not (ignored == {"uniqueItems"} and schema["uniqueItems"] is False):
+        raise _refused(f"the keyword {min(ignored)!r}")
+    keys = set(schema) & {*_ALL_KEYWORDS, "$ref", "enum", "const", "type", *_UNIONS}
     for name in ("$ref", "const", "enum", *_UNIONS):
         if name in schema:
             beside = keys - {name} - ({"type"} if name in {"const", "enum"} else set())
