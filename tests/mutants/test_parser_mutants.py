@@ -19,7 +19,9 @@ from octavo_plugins.parsers.hermes import START, Hermes, HermesTurn
 from octavo_plugins.parsers.mistral import Mistral
 from octavo_plugins.parsers.think import Think
 
-CALL = re.compile(r'<tool_call>\s*\{"name": "(\w+)", "arguments": (\{.*?\})\}\s*</tool_call>', re.S)
+CALL = re.compile(
+    r'<tool_call>\s*\{"name": "(\w+)", "arguments": (\{.*?\})\}\s*</tool_call>', re.DOTALL
+)
 
 
 def hermes(turn):

@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 from octavo.config.explain import as_data, explain
 from octavo.config.flags import add_config_arguments, given_models, resolve_arguments
 from octavo.errors import ConfigError
+from octavo.frontend.chat import ChatRenderer
+from octavo.frontend.parsers import parsers_of
+from octavo.model_files import describe_model, load_tokenizer, locate_model
 
 if TYPE_CHECKING:
     import argparse
+
+    from octavo.config.resolved import ResolvedConfig
 
 #: what tells the name of a config file from that of a model
 _SUFFIXES = (".toml", ".yaml", ".yml", ".json")
@@ -29,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a config file (.toml, .yaml, .json), or a model as `serve` takes it",
     )
     parser.add_argument("--all", action="store_true", help="show settings that are defaults, too")
+    parser.add_argument(
+        "--parsers",
+        action="store_true",
+        help="read the model's chat template, and say who reads its reasoning and calls of tools",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_config_arguments(parser, models=None)
 
@@ -48,8 +58,22 @@ def run(args: argparse.Namespace) -> int:
             headline = f"two models: '{model}' and --model '{given_models(args)[0]}'"
             raise ConfigError(headline, "give the model once")
     config = resolve_arguments(args, model=model)
+    parsers = _parsers(config) if args.parsers else {}
     if args.json:
-        print(json.dumps(as_data(config), indent=2))
-    else:
-        print(explain(config, show_all=args.all))
+        print(json.dumps(as_data(config) | ({"parsers": parsers} if parsers else {}), indent=2))
+        return 0
+    print(explain(config, show_all=args.all))
+    for role, one in parsers.items():
+        print(f"\n{role} of this model: {one['name']}")
+        print(*(f"  {why}" for why in one["why"].split("; ")), sep="\n")
     return 0
+
+
+def _parsers(config: ResolvedConfig) -> dict[str, dict[str, str]]:
+    """Return who reads the turns of the config's model, which is fetched if need be, and why."""
+    description = describe_model(config, locate_model(config))
+    tokenizer = load_tokenizer(config, description)
+    template = ChatRenderer(tokenizer, config.model).template_text
+    found = parsers_of(config, template, tokenizer)
+    both = {"tools": found.tools, "reasoning": found.reasoning}
+    return {role: {"name": one.name, "why": one.why} for role, one in both.items()}

@@ -6,7 +6,7 @@ Knows a config and a model's chat template and vocabulary. Does not know any fam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from octavo.config.parsers import ROLES, Role, named_parser, setting_of
@@ -27,18 +27,33 @@ class Chosen:
     name: str = "none"
     why: str = "nobody chose one"
 
+    @property
+    def reason(self) -> str:
+        """Return why in short: without the reasons against others."""
+        return self.why.partition(";")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelParsers:
-    """What reads the turns of one model."""
+    """What reads the turns of one model.
+
+    `special_texts` are those of its special tokens, which no grammar can ask for.
+    """
 
     tools: Chosen = Chosen()
     reasoning: Chosen = Chosen()
+    special_texts: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        both = (("calls of tools", self.tools), ("reasoning", self.reasoning))
+        return ", ".join(f"{what} by {one.name} ({one.reason})" for what, one in both)
 
 
-def facts_of(template: str, tokenizer: Tokenizer) -> ChatFacts:
-    """Return what parsers may look at."""
-    return ChatFacts(template, lambda text: tokenizer.token_to_id(text) is not None)
+def parsers_of(config: ResolvedConfig, template: str, tokenizer: Tokenizer) -> ModelParsers:
+    """Return the parsers of a model with this chat template; raises as `choose_parsers`."""
+    facts = ChatFacts(template, lambda text: tokenizer.token_to_id(text) is not None)
+    special_texts = frozenset(map(tokenizer.token_text, tokenizer.special_ids))
+    return replace(choose_parsers(config, facts), special_texts=special_texts)
 
 
 def choose_parsers(config: ResolvedConfig, facts: ChatFacts) -> ModelParsers:

@@ -176,6 +176,7 @@ class ServedModel:
         )
         self._chat = texts.chat
         self.parsers = texts.parsers
+        _logger.info("%s: %s", self.name, self.parsers)
 
     def _forget_loading(self, task: asyncio.Task[None]) -> None:
         self._loading = None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from octavo.errors import ConfigError, RequestError
 from octavo.frontend.chat import ChatRenderer, read_template
 from octavo.frontend.defaults import generation_defaults
-from octavo.frontend.parsers import choose_parsers, facts_of
+from octavo.frontend.parsers import parsers_of
 from octavo.frontend.progress import TransferLine
 from octavo.frontend.request_params import DeclaredParams
 from octavo.lora import lora_modules
@@ -109,7 +109,7 @@ def _plan_of(config: ResolvedConfig, names: tuple[str, ...], *, is_first: bool) 
             description, has_sampling=has_sampling, pooling=config.model.pooling
         )
         chat = ChatRenderer(tokenizer, config.model)
-        parsers = choose_parsers(config, facts_of(chat.template_text, tokenizer))
+        parsers = parsers_of(config, chat.template_text, tokenizer)
         return Texts(tokenizer, defaults, chat, parsers)
 
     return ModelPlan(
