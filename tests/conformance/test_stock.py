@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dialect_samples import ANTHROPIC, OPENAI, OPS, POOLING
+from adapter_samples import peft_adapters
+from dialect_samples import ANTHROPIC, OPENAI, OPS, POOLING, TEXTS
 from family_samples import gemmas, hybrids, llamas
 from format_samples import (
     dummy_model,
@@ -24,6 +25,7 @@ PART = {"num-layers": 1, "chunk-tokens": 8}
 NETWORK = "its samples lie on a network: tests/unit/sources tries it with a stand-in for that"
 #: all that is not here needs no options and no sample
 GIVEN = {
+    ("adapter", "lora"): (Given(sample=peft_adapters),),
     ("architecture", "gemma"): (Given(sample=gemmas),),
     ("architecture", "linear-hybrid"): (Given(sample=hybrids),),
     ("architecture", "llama"): (Given(sample=llamas),),
@@ -32,6 +34,7 @@ GIVEN = {
     ("dialect", "openai"): (Given(sample=OPENAI),),
     ("dialect", "ops"): (Given(sample=OPS),),
     ("dialect", "pooling"): (Given(sample=POOLING),),
+    ("dialect", "text"): (Given(sample=TEXTS),),
     ("executor", "inline"): (Given(sample={"threads": 1}),),
     ("executor", "ranks"): (Given(sample={"tensor_parallel_size": 2}, is_full=True),),
     ("executor", "simulated"): (Given(SIMULATED),),

@@ -16,6 +16,11 @@ OPENAI = (
     ),
     DialectCall("/v1/embeddings", {"model": "tiny", "input": "TEXT"}),
     DialectCall("/v1/chat/completions", {**TALK, "seed": 3, "top_p": 0.9}, STREAM),
+    DialectCall(
+        "/v1/responses",
+        {"model": "tiny", "input": "TEXT", "max_output_tokens": 6, "instructions": "Be brief."},
+        STREAM,
+    ),
 )
 ANTHROPIC = (
     DialectCall("/v1/messages", {**TALK, "system": "Be brief.", "top_k": 3}, STREAM),
@@ -26,4 +31,13 @@ POOLING = (
     DialectCall("/score", {"model": "tiny", "text_1": "TEXT", "text_2": ["one", "two"]}),
     DialectCall("/rerank", {"model": "tiny", "query": "TEXT", "documents": ["one"], "top_n": 1}),
 )
-OPS = tuple(map(DialectCall, ("/health", "/version", "/metrics")))
+TEXTS = (
+    DialectCall("/tokenize", {"model": "tiny", "prompt": "TEXT", "return_token_strs": True}),
+    DialectCall("/tokenize", {"model": "tiny", "messages": TALK["messages"]}),
+    DialectCall("/detokenize", {"model": "tiny", "tokens": [65, 66]}),
+)
+OPS = (
+    *map(DialectCall, ("/health", "/live", "/ready", "/version", "/load", "/metrics")),
+    *map(DialectCall, ("/is_sleeping", "/is_paused", "/server_info")),
+    DialectCall("/abort_requests", {"request_ids": ["none"]}),
+)

@@ -142,7 +142,7 @@ class ScriptedClient(EngineClient):
     """Answers requests as its script says; `added` and `aborted` hold ids of requests."""
 
     def __init__(self, script: Script) -> None:
-        super().__init__("")
+        super().__init__("{}")
         self.script = script
         self.added: list[str] = []
         self.aborted: list[str] = []
@@ -240,7 +240,7 @@ def _news(request: EngineRequest, number: int, script: Script) -> EngineOutput:
 async def scripted_model(settings: ServerConfig, script: Script) -> ServedModel:
     """Return a loaded model called `tiny` whose engine is a script."""
     texts = Texts(ByteTokenizer(), GenerationDefaults(), PlainChat())
-    plan = ModelPlan(names=(NAME,), engine_config_json="", load_texts=lambda: texts)
+    plan = ModelPlan(names=(NAME,), engine_config_json="{}", load_texts=lambda: texts)
     model = ServedModel(plan, settings)
     model.client = ScriptedClient(script)
     await model.load()
