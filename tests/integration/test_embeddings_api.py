@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -256,6 +259,34 @@ def test_many_requests_at_once_and_one_that_leaves(server):
     assert ended(server, "stop") >= before[0] + 12
     assert ended(server, "abort") > before[1]
     server.until(lambda: gauge(server, "num_requests_running") == 0)
+
+
+def test_a_request_may_not_take_longer_than_the_server_lets_it(tmp_path):
+    path = save_byte_model(LLAMA, Path(tmp_path))
+    with octavo_serve(path, *FLAGS, "--request-timeout-s", "0.4") as limited:
+        many = [random_prompt(200, seed) for seed in range(500)]
+        error = error_of(limited.post(EMBEDDINGS, input=many, pooling="mean"), 504)
+        assert error["code"] == "request_timeout"
+        limited.until(limited.is_idle)
+        assert limited.post(EMBEDDINGS, input="a").status_code == 200
+
+
+def test_a_file_of_requests_is_answered_with_vectors(tmp_path):
+    path = save_byte_model(LLAMA, Path(tmp_path))
+    asked, answered = tmp_path / "asked.jsonl", tmp_path / "answered.jsonl"
+    bodies = {EMBEDDINGS: {"input": "ab"}, "/v1/score": {"text_1": "a", "text_2": "a"}}
+    lines = [
+        json.dumps({"custom_id": url, "method": "POST", "url": url, "body": body})
+        for url, body in bodies.items()
+    ]
+    asked.write_text("\n".join(lines))
+    command = [sys.executable, "-m", "octavo", "run-batch", "-i", asked, "-o", answered]
+    subprocess.run([*command, "--model", path, *FLAGS], check=True, capture_output=True)
+    found = [json.loads(line) for line in answered.read_text().splitlines()]
+    bodies = {one["custom_id"]: one["response"]["body"] for one in found}
+    vector = bodies[EMBEDDINGS]["data"][0]["embedding"]
+    assert cosine(vector, expected_vector(LLAMA, list(b"ab"), "last")) > 0.9999
+    assert bodies["/v1/score"]["data"][0]["score"] == pytest.approx(1)
 
 
 def test_a_guarded_server_guards_these_routes(tmp_path):

@@ -43,6 +43,7 @@ def _renamed(flag: str) -> Foreign:
 _CHUNKS = "prefill is always chunked: there are no phases"
 _GRAPHS = "what can be recorded is recorded, and what cannot runs directly"
 _SHARE = "the KV cache is sized by --kv-cache-memory-bytes or --num-gpu-blocks-override"
+_RUNNER = "every model generates text and makes vectors, as each request asks"
 _PARALLEL = "this version splits a model by --tensor-parallel-size alone"
 
 #: settings that vLLM does not have; all others have its names, and are honoured
@@ -76,6 +77,9 @@ FOREIGN: Mapping[str, Foreign] = MappingProxyType(
         "trust-remote-code": Foreign(
             "refused", "code from a model's repository is never run: write a plugin", is_switch=True
         ),
+        "runner": Foreign("accepted", _RUNNER),
+        "convert": Foreign("accepted", _RUNNER),
+        "pooler-config": Foreign("refused", "--pooling says how, and requests choose the rest"),
         "quantization": Foreign("refused", "the layout is read from the model's files"),
         "hf-overrides": Foreign("refused", "the model's own config is used as it is"),
         "speculative-config": Foreign(

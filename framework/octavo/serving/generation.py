@@ -236,7 +236,7 @@ def _log(calls: Sequence[PreparedCall], max_chars: int) -> None:
 
 
 def beside_params(call: PreparedCall, max_chars: int) -> dict[str, Any]:
-    """Return what else decides on a text: its form, its adapters, its turn."""
+    """Return what else decides on an answer: its form, adapters, turn, or way of pooling."""
     asked: dict[str, Any] = {}
     form, request = call.checked.given.structured_outputs, call.requests[0]
     if form is not None:
@@ -247,6 +247,8 @@ def beside_params(call: PreparedCall, max_chars: int) -> dict[str, Any]:
         asked["adapters"] = {use.spec.name: use.scale for use in request.adapters}
     if request.priority:
         asked["priority"] = request.priority
+    if request.pooling is not None:
+        asked["pooling"] = request.pooling
     return asked
 
 

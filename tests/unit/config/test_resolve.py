@@ -297,7 +297,7 @@ def test_a_set_keeps_the_order_of_the_list(sites):
             (
                 "unknown dialect 'opnai' (dialect=)\n"
                 "  did you mean 'openai'?\n"
-                "  available: openai, ops (octavo 0.1.0)"
+                "  available: anthropic, openai, ops, pooling, text (octavo 0.1.0)"
             ),
         ),
         (

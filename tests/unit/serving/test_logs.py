@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from octavo.engine.messages import EngineInfo
+from octavo.frontend.pooling import PoolingDefaults, pooling_plan
 from octavo.frontend.preprocess import Call, Preprocessor
 from octavo.lora import LoRARequest
 from octavo.sampling_params import SamplingParams
@@ -90,6 +91,8 @@ def test_a_request_is_logged_with_its_form_its_adapters_and_its_turn():
         "priority": -2,
     }
     assert asked_beside(SamplingParams()) == {}
+    plan = pooling_plan(None, PoolingDefaults("mean"), EngineInfo(VOCAB_SIZE, 64, 4096))
+    assert asked_beside(plan.sampling, pooling=plan) == {"pooling": "mean"}
 
 
 def test_a_long_form_is_cut_in_the_log_as_a_prompt_is():
