@@ -71,6 +71,11 @@ class AdapterFormat(ABC):
     R1  what the files ask for and this cannot do (biases, other methods) is refused.
     R2  `read` may be called from any thread; what it returned does not change with the files.
     R3  it imports no torch: a server checks adapters before it starts the engine.
+    R4  nothing that a file holds is run: a pickle in the place of a file is refused unread.
+    R5  the changes are those that were written, of every tensor by its checkpoint's name.
+    R6  a path without such an adapter, or with a damaged one, is refused with AdapterError, which
+        names the path; `why_not`, `check` and `read` agree.
+    R7  other content has another digest.
     """
 
     def __init__(self, options: Any = None) -> None:

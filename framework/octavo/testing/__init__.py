@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from octavo.testing.proposers import ProposerSuite
     from octavo.testing.schedulers import SchedulerSuite
     from octavo.testing.sources import SourceSuite
+    from octavo.testing.tensors.adapters import AdapterSuite
     from octavo.testing.tensors.architectures import ArchitectureSuite
     from octavo.testing.tensors.attentions import AttentionSuite
     from octavo.testing.tensors.ops import OpsSuite
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from octavo.testing.weights import WeightsSuite
 
 __all__ = [
+    "AdapterSuite",
     "AllocatorSuite",
     "ArchitectureSuite",
     "AttentionSuite",
@@ -59,6 +61,7 @@ __all__ = [
 
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
+        "AdapterSuite": "octavo.testing.tensors.adapters",
         "AllocatorSuite": "octavo.testing.allocators",
         "ArchitectureSuite": "octavo.testing.tensors.architectures",
         "AttentionSuite": "octavo.testing.tensors.attentions",

@@ -14,10 +14,6 @@ Knows calls, answers and what becomes of requests. Does not know any dialect.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import os
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +32,7 @@ from octavo.testing.dialect_cases import (
     variants_of,
 )
 from octavo.testing.invariants import PromiseBroken, Promises
+from octavo.testing.light_imports import require_light
 from octavo.testing.scripted_client import LONG_CHARS, ByteTokenizer, Script, scripted_model
 from octavo.testing.suite import Suite
 
@@ -45,12 +42,6 @@ if TYPE_CHECKING:
 
 promises = Promises("dialect", Dialect)
 
-_PROBE = """
-import sys
-from octavo.plugin.files import import_target
-import_target(sys.argv[1])
-print(*sorted({"torch", "transformers"} & set(sys.modules)))
-"""
 _STRANGER = "no_such_field_of_anybody"
 _TEXT = "TEXT"
 _WRONG: tuple[Any, ...] = ({"no": ["such"]}, [[None]], -123456.5, "no such thing", True, 10**30)
@@ -224,17 +215,7 @@ promises.keeps("D5")(dialect_errors.failures_are_told_as_errors)
 @promises.keeps("D6")
 def its_target_is_light(subject: Subject) -> None:
     """Imported in a process of its own."""
-    target = subject.entry.component.target
-    if isinstance(target, type):
-        if "<locals>" in target.__qualname__:
-            return
-        target = f"{inspect.getfile(target)}:{target.__qualname__}"
-    command = [sys.executable, "-c", _PROBE, target]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)  # noqa: S603
-    if done.returncode or done.stdout.strip():
-        found = done.stdout.strip() or f"nothing: it fails\n{done.stderr.strip()}"
-        raise PromiseBroken(f"importing {target} imports {found}")
+    require_light(subject)
 
 
 class DialectSuite(Suite, promises=promises):

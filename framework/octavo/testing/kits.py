@@ -30,6 +30,7 @@ KITS: Mapping[str, str] = MappingProxyType(
         "sampler-stage": "octavo.testing.tensors.stages",
         "grammar": "octavo.testing.grammars",
         "proposer": "octavo.testing.proposers",
+        "adapter": "octavo.testing.tensors.adapters",
         "architecture": "octavo.testing.tensors.architectures",
         "weights": "octavo.testing.weights",
         "source": "octavo.testing.sources",
