@@ -78,6 +78,8 @@ class ChatRenderer:
             _message(i, message, keeps_parts=template.takes_content_parts)
             for i, message in enumerate(_checked(messages))
         ]
+        if "tool_calls" not in template.source:
+            plain = [_with_calls_as_text(message) for message in plain]
         options = {"tools": tools, "documents": documents, "template_kwargs": template_kwargs}
         if continue_final_message:
             return template.render_open(plain, **options)
@@ -143,6 +145,18 @@ def _message(index: int, message: Any, *, keeps_parts: bool) -> dict[str, Any]:
         plain["tool_calls"] = _tool_calls(where, message["tool_calls"])
     plain.update(_reasoning(where, message))
     return plain
+
+
+def _with_calls_as_text(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message for a template that knows no calls: they are JSON behind what was said."""
+    if not message.get("tool_calls"):
+        return message
+    functions = [call["function"] for call in message["tool_calls"]]
+    calls = [{"name": one.get("name"), "arguments": one["arguments"]} for one in functions]
+    text, said = json.dumps(calls, ensure_ascii=False), message.get("content") or ""
+    if isinstance(said, list):
+        return {**message, "content": [*said, {"type": "text", "text": text}]}
+    return {**message, "content": f"{said}\n{text}" if said else text}
 
 
 def _reasoning(where: str, message: Mapping[str, Any]) -> dict[str, str]:

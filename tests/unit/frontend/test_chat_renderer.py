@@ -143,3 +143,19 @@ def test_last_message_can_be_continued():
     assert text == "[user] hi\n[assistant] The sea"
     with pytest.raises(RequestError, match="exclude each other"):
         _renderer().render(messages, continue_final_message=True)
+
+
+def test_a_template_that_knows_no_calls_gets_them_as_text():
+    # anthropic and langchain send such turns back to whatever model answered
+    call = {"function": {"name": "f", "arguments": '{"x": "ä"}'}}
+    renderer = _renderer("{% for m in messages %}<{{ m.role }}>{{ m.content + '|' }}{% endfor %}")
+    said = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": "well", "tool_calls": [call]},
+        {"role": "assistant", "content": [{"type": "text", "text": "so"}], "tool_calls": [call]},
+        {"role": "tool", "content": "3"},
+    ]
+    text = '[{"name": "f", "arguments": {"x": "ä"}}]'
+    assert renderer.render(said) == (
+        f"<assistant>{text}|<assistant>well\n{text}|<assistant>so\n{text}|<tool>3|"
+    )
