@@ -236,6 +236,10 @@ def test_documents_are_ranked(server, path):
     assert error_of(server.post(path, query="a", documents=["b"], top_n=-1))["param"] == "top_n"
 
 
+def test_classes_are_refused_in_words(server):
+    assert "no model here tells classes" in error_of(server.post("/classify", input="a"))["message"]
+
+
 def test_many_requests_at_once_and_one_that_leaves(server):
     """Vectors are counted like texts, and a client that goes away leaves nothing behind."""
     before = ended(server, "stop"), ended(server, "abort")

@@ -5,8 +5,9 @@ Knows paths. Does not know bodies or answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from octavo.errors import RequestError
 from octavo.interfaces.dialect import Dialect
 from octavo_plugins.dialects.pooling.scores import RerankApi, ScoreApi
 from octavo_plugins.dialects.pooling.vectors import VectorApi
@@ -15,13 +16,17 @@ from octavo_plugins.dialects.shared.routes import answering
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from litestar import Request
     from litestar.types import ControllerRouterHandler
 
     from octavo.serving.context import ServingContext
 
 
 class PoolingDialect(Dialect):
-    """/pooling, /score and /rerank, with the prefixes that clients put before them."""
+    """/pooling, /score and /rerank, with the prefixes that clients put before them.
+
+    /classify is refused in words.
+    """
 
     def routes(self, context: ServingContext) -> Sequence[ControllerRouterHandler]:
         """Return the handlers."""
@@ -30,4 +35,11 @@ class PoolingDialect(Dialect):
             answering("/pooling", vectors.handle),
             *(answering(path, scores.handle) for path in ("/score", "/v1/score")),
             *(answering(path, ranks.handle) for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
+            answering("/classify", _refuse_classes),
         ]
+
+
+async def _refuse_classes(request: Request[Any, Any, Any]) -> NoReturn:
+    """Refuse: no family of models that can be loaded has such a head."""
+    del request
+    raise RequestError("no model here tells classes: it would need a head for them", param="model")
