@@ -27,7 +27,7 @@ from octavo_plugins.dialects.shared.counting import TokenCounter
 from octavo_plugins.dialects.shared.exchange import read_body, reply
 from octavo_plugins.dialects.shared.identity import Identities
 from octavo_plugins.dialects.shared.replies import encode, json_reply
-from octavo_plugins.dialects.shared.turns import prepared_turn, start_turn
+from octavo_plugins.dialects.shared.turns import rendered, start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -76,7 +76,7 @@ class MessagesApi:
             model = (await self._context.target(body.model)).model
             self._report_unheeded(decoded, model)
             asked = asked_of(body, model.preprocessor.default_sampling_params())
-            prompt, _ = await prepared_turn(asked, model, decoded.num_bytes)
+            prompt = await rendered(asked, model, decoded.num_bytes)
             encode_prompt = model.preprocessor.encode
             ids = await in_thread_if_long(len(prompt), lambda: encode_prompt(prompt))
         return json_reply({"input_tokens": len(ids)}, decoded.headers)

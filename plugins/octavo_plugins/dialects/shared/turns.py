@@ -47,23 +47,27 @@ class Asked:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-async def prepared_turn(asked: Asked, model: ServedModel, num_bytes: int) -> tuple[str, Turn]:
-    """Return the prompt of a conversation, and the turn that is to follow it.
+async def rendered(asked: Asked, model: ServedModel, num_bytes: int) -> str:
+    """Return the prompt of a conversation. Raises RequestError.
 
-    Tools that may not be called are not shown to the model either. Raises RequestError.
+    Tools that may not be called are not shown to the model either.
     """
     conversation = asked.conversation
     check_messages(conversation.messages, model)
     if asked.choice.mode == "none":
         conversation = replace(conversation, tools=None)
-    prompt = await in_thread_if_long(num_bytes, lambda: render(conversation, model))
-    turn = TurnRequest(
+    return await in_thread_if_long(num_bytes, lambda: render(conversation, model))
+
+
+def turn_of(asked: Asked, model: ServedModel, prompt: str) -> Turn:
+    """Return the turn that is to follow a prompt. Raises RequestError."""
+    request = TurnRequest(
         prompt=prompt,
         tools=asked.tools,
         choice=asked.choice,
-        template_kwargs=conversation.template_kwargs,
+        template_kwargs=asked.conversation.template_kwargs,
     )
-    return prompt, Turn(model.parsers, turn)
+    return Turn(model.parsers, request)
 
 
 async def start_turn(
@@ -74,7 +78,8 @@ async def start_turn(
     Schemas that are to be strict and cannot be held to are reported; refused where `is_strict`.
     """
     body, model = decoded.body, target.model
-    prompt, turn = await prepared_turn(asked, model, decoded.num_bytes)
+    prompt = await rendered(asked, model, decoded.num_bytes)
+    turn = turn_of(asked, model, prompt)
     params = asked.params
     if params.structured_outputs is None:
         _note_unheld(turn, decoded, is_strict=is_strict)
