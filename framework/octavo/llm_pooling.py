@@ -26,6 +26,7 @@ from octavo.pooling_params import PoolingParams
 
 if TYPE_CHECKING:
     from octavo.frontend.outputs import RequestOutput
+    from octavo.frontend.pooling import PoolingPlan
     from octavo.local_model import LocalModel
     from octavo.lora import Adapters
 
@@ -87,29 +88,23 @@ class PoolingMethods(ABC):
         is_one = is_single_prompt(prompts) or not hasattr(prompts, "__len__")
         many: Sequence[Any] = [prompts] if is_one else prompts  # type: ignore[assignment]
         adapters = adapters_of_each(lora_request, len(many))
-        defaults, info = self._model.preprocessor.defaults.pooling, self._model.preprocessor.info
         params = one_each("pooling_params", pooling_params, len(many))
-        plans = {}
-        for i, one in enumerate(params):
-            if id(one) not in plans:
-                with naming(f"prompt {i}"):
-                    asked = _truncated(one, truncate_prompt_tokens)
-                    plans[id(one)] = pooling_plan(asked, defaults, info)
+        plans = self._plans(params, truncate_prompt_tokens)
         calls = [
             Call(
                 request_id=self._next_id(),
                 prompt=prompt,
-                params=plans[id(params[i])].sampling,
+                params=plans[i].sampling,
                 arrival_s=time.monotonic(),
                 lora_request=adapters[i],
-                pooling=plans[id(params[i])],
+                pooling=plans[i],
             )
             for i, prompt in enumerate(many)
         ]
         outputs = self._run_calls(calls, use_tqdm=use_tqdm)
         return [
-            PoolingRequestOutput.of(output, plans[id(one)])
-            for output, one in zip(outputs, params, strict=True)
+            PoolingRequestOutput.of(output, plan)
+            for output, plan in zip(outputs, plans, strict=True)
         ]
 
     def score(
@@ -144,6 +139,19 @@ class PoolingMethods(ABC):
         first, second = pooled[: len(ones)], pooled[len(ones) :]
         pairs = zip(first * (len(second) // len(first)), second, strict=True)
         return [ScoringRequestOutput.of(one, other) for one, other in pairs]
+
+    def _plans(
+        self, params: Sequence[PoolingParams | None], num_kept: int | None
+    ) -> list[PoolingPlan]:
+        """Return a plan for each; those with the same parameters share it, and its checks."""
+        checks = self._model.preprocessor
+        made: dict[int, PoolingPlan] = {}
+        for i, one in enumerate(params):
+            if id(one) not in made:
+                with naming(f"prompt {i}"):
+                    asked = _truncated(one, num_kept)
+                    made[id(one)] = pooling_plan(asked, checks.defaults.pooling, checks.info)
+        return [made[id(one)] for one in params]
 
     @abstractmethod
     def _next_id(self) -> str:
