@@ -28,6 +28,16 @@ STAGES = {
     "top-k": "TopK",
     "top-p": "TopP",
 }
+TEXT = ("json_machine", "marks", "turn_scanner", "call_scanner", "reasoning_scanner")
+PARSERS = ("parameters", "hermes", "think", "qwen3_coder", "phi4_mini_json", "gpt_oss", "pythonic")
+FAMILIES = {
+    "hermes": "Hermes",
+    "think": "Think",
+    "qwen3-coder": "Qwen3Coder",
+    "phi4-mini-json": "Phi4MiniJson",
+    "gpt-oss": "GptOss",
+    "llama4-pythonic": "Llama4Pythonic",
+}
 PARTS = [
     Part(
         "allocator",
@@ -43,6 +53,14 @@ PARTS = [
         "stages",
         ("octavo_plugins.samplers.stages",),
         tuple(Target("sampler-stage", cls, name) for name, cls in STAGES.items()),
+    ),
+    Part(
+        "parsers",
+        (
+            *(f"octavo.text.{name}" for name in TEXT),
+            *(f"octavo_plugins.parsers.{name}" for name in PARSERS),
+        ),
+        tuple(Target("parser", cls, name) for name, cls in FAMILIES.items()),
     ),
 ]
 

@@ -50,15 +50,23 @@ class Hermes(Family):
         return CallTag(START, begin, f"}}\n{END}")
 
     def examples(self) -> Sequence[Example]:
-        """Return a turn with text and two calls, and one of a call without arguments."""
+        """Return a turn with two calls, one of a call without arguments, and one of two lines."""
         two = (
             "Let me look.\n<tool_call>\n"
             '{"name": "get_weather", "arguments": {"city": "Ærø", "days": 2}}\n</tool_call>\n'
             '<tool_call>\n{"arguments": {}, "name": "get_time"}\n</tool_call>'
         )
         none = '<tool_call>{"name": "get_time"}</tool_call>'
+        lines = (
+            '<tool_call>{"name": "get_weather", "arguments": {"city": "Ærø", "days": 2}}\n'
+            '{"name": "get_time", "arguments": "{}"}</tool_call>'
+        )
         once: list[TurnEvent] = [CallBegin(0, "get_time"), CallArguments(0, "{}"), CallEnd(0)]
-        return [calling(two, Content("Let me look.")), Example(WITH_TOOLS, none, once)]
+        return [
+            calling(two, Content("Let me look.")),
+            Example(WITH_TOOLS, none, once),
+            calling(lines),
+        ]
 
 
 class HermesTurn(CallScanner):

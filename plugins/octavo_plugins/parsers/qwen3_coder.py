@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from octavo.interfaces.parser import Content, Example, TurnContext
+from octavo.interfaces.parser import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Example,
+    TurnContext,
+)
 from octavo.text.marks import Marks
-from octavo_plugins.parsers.family import Family, calling
+from octavo_plugins.parsers.family import WITH_TOOLS, Family, calling
 from octavo_plugins.parsers.parameters import ParameterScanner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from octavo.interfaces.parser import TurnEvent
     from octavo.text.turn_scanner import Script
 
 START, END = "<tool_call>", "</tool_call>"
@@ -38,14 +46,25 @@ class Qwen3Coder(Family):
         return Qwen3CoderTurn(context)
 
     def examples(self) -> Sequence[Example]:
-        """Return a turn with text and two calls."""
+        """Return a turn with text and two calls, and one without the outer mark before it."""
         text = (
             "Let me look.\n<tool_call>\n<function=get_weather>\n"
             "<parameter=city>\nÆrø\n</parameter>\n"
             "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>\n"
             "<tool_call>\n<function=get_time>\n</function>\n</tool_call>"
         )
-        return [calling(text, Content("Let me look."))]
+        number = (
+            "<function=get_weather>\n<parameter=city>\n1984\n</parameter>\n"
+            "<parameter=days>\nmany\n</parameter>\n<parameter=at>\n[1, 2]\n</parameter>\n"
+            "</function>\n</tool_call>"
+        )
+        arguments = '{"city": "1984", "days": "many", "at": [1, 2]}'
+        once: list[TurnEvent] = [
+            CallBegin(0, "get_weather"),
+            CallArguments(0, arguments),
+            CallEnd(0),
+        ]
+        return [calling(text, Content("Let me look.")), Example(WITH_TOOLS, number, once)]
 
 
 class Qwen3CoderTurn(ParameterScanner):
