@@ -77,13 +77,15 @@ class AsyncLLM:
         Raises RequestError (a ValueError) for a bad request, RequestFailedError when the engine
         gives up on it, EngineDeadError when the engine as a whole has failed or is closed.
         """
+        params = sampling_params or self._model.preprocessor.default_sampling_params()
         call = Call(
             request_id=f"call-{next(self._request_numbers)}" if request_id is None else request_id,
             prompt=prompt,
-            params=sampling_params or self._model.preprocessor.default_sampling_params(),
+            params=params,
             arrival_s=time.monotonic(),
             priority=priority,
             lora_request=lora_request,
+            reasoning=self._model.reasoning_marks(prompt, params),
         )
         async with aclosing(self._outputs(call)) as outputs:
             async for output in outputs:

@@ -133,7 +133,7 @@ class LLM(PoolingMethods):
             sampling_params,
             use_tqdm=use_tqdm,
             lora_request=lora_request,
-            is_rendered=True,
+            rendered_by=template_options,
         )
 
     @property
@@ -172,8 +172,9 @@ class LLM(PoolingMethods):
         use_tqdm: bool,
         lora_request: Adapters | list[Adapters],
         priority: Sequence[int] | int | None = None,
-        is_rendered: bool = False,
+        rendered_by: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
+        """Run prompts; those of conversations say by which options they were rendered."""
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
         params = one_each("sampling_params", sampling_params, len(prompts))
@@ -189,7 +190,13 @@ class LLM(PoolingMethods):
                 arrival_s=time.monotonic(),
                 priority=priorities[i],
                 lora_request=adapters[i],
-                add_special_tokens=not is_rendered,
+                add_special_tokens=rendered_by is None,
+                reasoning=self._model.reasoning_marks(
+                    prompt,
+                    params[i],
+                    (rendered_by or {}).get("template_kwargs"),
+                    is_chat=rendered_by is not None,
+                ),
             )
             for i, prompt in enumerate(prompts)
         ]

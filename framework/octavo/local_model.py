@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.resolve import resolve
 from octavo.engine.build import build_engine
 from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.defaults import generation_defaults
+from octavo.frontend.parsers import ModelParsers, parsers_of
 from octavo.frontend.preprocess import Preprocessor
 from octavo.frontend.progress import TransferLine
+from octavo.frontend.prompts import parse_prompt
 from octavo.frontend.request_params import DeclaredParams
+from octavo.interfaces.parser import TurnContext
 from octavo.model_files import describe_model, load_tokenizer, locate_model
 from octavo.openmp import let_threads_sleep
 from octavo.plugin.request_params import declared_params, unread_fields
@@ -28,7 +31,10 @@ if TYPE_CHECKING:
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.engine import Engine
     from octavo.frontend.defaults import GenerationDefaults
+    from octavo.frontend.prompts import Prompt
+    from octavo.interfaces.parser import ReasoningMarks
     from octavo.interfaces.tokenizer import Tokenizer
+    from octavo.sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +48,29 @@ class LocalModel:
     tokenizer: Tokenizer
     preprocessor: Preprocessor
     chat: ChatRenderer
+    parsers: ModelParsers = field(default_factory=ModelParsers)
+
+    def reasoning_marks(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        template_kwargs: Mapping[str, Any] | None = None,
+        *,
+        is_chat: bool = False,
+    ) -> ReasoningMarks | None:
+        """Return where the reasoning of an answer ends; None where it is none of its concern.
+
+        A text that goes on with a prompt has reasoning only where a budget of it is given.
+        """
+        parser = self.parsers.reasoning.parser
+        budget = getattr(params, "thinking_token_budget", None)  # what they are is checked later
+        if parser is None or not (is_chat or budget is not None):
+            return None
+        parsed = parse_prompt(prompt)
+        text = parsed.text
+        if text is None:
+            text = self.tokenizer.decode(parsed.token_ids or [], skip_special_tokens=False)
+        return parser.reasoning_marks(TurnContext(text, (), template_kwargs))
 
     def warn_of_priority(self) -> None:
         """Say in the log where the priorities of requests change nothing."""
@@ -83,25 +112,26 @@ def open_model(config: ResolvedConfig) -> LocalModel:
     finally:
         transfers.close()
 
-    def read_texts() -> tuple[Tokenizer, GenerationDefaults, ChatRenderer]:
+    def read_texts() -> tuple[Tokenizer, GenerationDefaults, ChatRenderer, ModelParsers]:
         description = describe_model(config, path)
         has_sampling = config.model.generation_config == "auto"
         defaults = generation_defaults(
             description, has_sampling=has_sampling, pooling=config.model.pooling
         )
         tokenizer = load_tokenizer(config, description)
-        return tokenizer, defaults, ChatRenderer(tokenizer, config.model)
+        chat = ChatRenderer(tokenizer, config.model)
+        return tokenizer, defaults, chat, parsers_of(config, chat.template_text, tokenizer)
 
     let_threads_sleep()
     with ThreadPoolExecutor(1, "octavo-tokenizer") as pool:
         texts = pool.submit(read_texts)
         engine = build_engine(config)
         try:
-            tokenizer, defaults, chat = texts.result()
+            tokenizer, defaults, chat, parsers = texts.result()
         except BaseException:
             engine.close()
             raise
     preprocessor = Preprocessor(
         tokenizer, engine.info, defaults, declared=declared, seed=config.engine.seed
     )
-    return LocalModel(config, engine, tokenizer, preprocessor, chat)
+    return LocalModel(config, engine, tokenizer, preprocessor, chat, parsers)

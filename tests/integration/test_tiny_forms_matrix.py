@@ -262,3 +262,32 @@ def test_B72_B110_every_text_is_the_same_in_any_schedule(folder, back_end, expec
         assert stats.preemptions > 0
     if "speculative_config" in settings:
         assert stats.accepted_tokens > 0
+
+
+def test_offline_the_marks_are_those_of_the_models_parser(folder):
+    yes = StructuredOutputsParams(choice=["yes", "no"])
+    params = replace(SEEDED, structured_outputs=yes, thinking_token_budget=3, seed=1)
+    with open_llm(folder, "llguidance", reasoning_parser="think") as llm:
+        (chat,) = llm.chat([{"role": "user", "content": "x<think>"}], params, use_tqdm=False)
+        texts = llm.generate(
+            ["x<think>", {"prompt_token_ids": list(b"x<think>")}, "x"],
+            replace(SEEDED, thinking_token_budget=0, max_tokens=12, seed=1), use_tqdm=False,
+        )  # fmt: skip
+        (form,) = llm.generate(
+            ["x<think>"], replace(params, thinking_token_budget=None), use_tqdm=False
+        )
+
+    assert re.search("</think>(yes|no)$", chat.outputs[0].text)
+    assert len(chat.outputs[0].token_ids) <= 3 + len("</think>yes") + 1
+    begins = [output.outputs[0].text.startswith("</think>") for output in texts]
+    assert begins == [True, True, False]
+    assert form.outputs[0].text in {"yes", "no"}, "a prompt that is no chat is gone on with at once"
+
+
+def test_offline_a_budget_without_a_parser_is_refused(folder):
+    params = replace(SEEDED, thinking_token_budget=3)
+    with (
+        open_llm(folder, "llguidance") as llm,
+        pytest.raises(ValueError, match="prompt 0: thinking_token_budget: nothing tells where"),
+    ):
+        llm.generate(["x"], params, use_tqdm=False)
