@@ -225,6 +225,21 @@ def test_a_budget_of_thinking_that_nothing_reads_is_reported(guarded):
     assert "thinking" in error_of(refused, 400, "invalid_request_error")
 
 
+def test_parts_of_fields_that_change_nothing_are_named(server):
+    thinking = {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}
+    response = server.post(MESSAGES, said("a", thinking=thinking))
+
+    assert response.headers["X-Octavo-Ignored-Fields"] == "thinking.display"
+
+
+def test_models_are_listed_as_this_api_has_them(server):
+    listed = server.http.get("/v1/models").json()
+
+    assert (listed["first_id"], listed["has_more"]) == ("scripted", False)
+    assert listed["data"][0]["type"] == "model"
+    assert listed["data"][0]["display_name"] == "scripted"
+
+
 @pytest.mark.parametrize("num_tokens", [64, 100])
 def test_B01_a_long_prompt_is_told_with_its_numbers(guarded, num_tokens):
     body = said("a" * num_tokens, max_tokens=1)

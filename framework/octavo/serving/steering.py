@@ -9,6 +9,8 @@ Knows an engine's client and its gate. Does not know routes.
 from __future__ import annotations
 
 import logging
+import re
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -16,9 +18,10 @@ from octavo.serving.client import EngineState
 from octavo.serving.controls import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from octavo.serving.client import EngineClient
+    from octavo.serving.gate import Gate
 
 _logger = logging.getLogger("octavo.serving")
 
@@ -33,11 +36,11 @@ class Mode(Enum):
 
 async def pause(client: EngineClient, mode: Mode) -> None:
     """Let new requests wait; return when nothing runs, or with KEEP when nothing goes on."""
-    client.gate.pause()
-    if mode is Mode.KEEP:
-        await _control(client, Action.FREEZE)
-    else:
-        await _run_out(client, mode)
+    with _closing(client.gate):
+        if mode is Mode.KEEP:
+            await _control(client, Action.FREEZE)
+        else:
+            await _run_out(client, mode)
 
 
 async def resume(client: EngineClient) -> None:
@@ -51,9 +54,9 @@ async def sleep(client: EngineClient, level: int, mode: Mode) -> None:
 
     With KEEP what runs is ended, as with ABORT: there is nowhere to keep it.
     """
-    client.gate.pause()
-    await _control(client, Action.THAW)  # what was frozen could not run out
-    await _run_out(client, mode)
+    with _closing(client.gate):
+        await _control(client, Action.THAW)  # what was frozen could not run out
+        await _run_out(client, mode)
     client.gate.sleep(level)
     await client.unload()
     _logger.info("the model sleeps, and its memory is free")
@@ -81,11 +84,26 @@ def abort_requests(client: EngineClient, names: Iterable[str]) -> int:
 
 
 def _is_of(call_id: str, name: str) -> bool:
-    """Return whether a sequence belongs to a request: its id is `PREFIX-NAME.NUMBER...`."""
-    request_id = call_id.partition(".")[0]
-    return name in (request_id, request_id[request_id.find("-") + 1 :], call_id) or (
-        request_id.endswith(f"_{name}")
-    )
+    """Return whether a sequence belongs to a request.
+
+    Its id is the request's with a prefix (`chatcmpl-`, `msg_`), then numbers, which begin with a
+    dot. The prefix may be named, too.
+    """
+    pattern = rf"([a-z]+[-_])?{re.escape(name)}\.[\d.]+-\d+"
+    return call_id == name or re.fullmatch(pattern, call_id) is not None
+
+
+@contextmanager
+def _closing(gate: Gate) -> Iterator[None]:
+    """Let new requests wait from here on; not if what is inside cannot be done."""
+    was_paused = gate.is_paused
+    gate.pause()
+    try:
+        yield
+    except BaseException:
+        if not was_paused:
+            gate.resume()
+        raise
 
 
 async def _run_out(client: EngineClient, mode: Mode) -> None:

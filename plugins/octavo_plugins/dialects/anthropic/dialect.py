@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from octavo.interfaces.dialect import Dialect
 from octavo.serving.http_errors import ErrorShape
+from octavo_plugins.dialects.anthropic.bodies import CountBody, MessagesBody
 from octavo_plugins.dialects.anthropic.errors import ID_HEADER, error_body
 from octavo_plugins.dialects.anthropic.messages import MessagesApi
 from octavo_plugins.dialects.shared.routes import answering
@@ -30,8 +31,8 @@ class AnthropicDialect(Dialect):
         """Return the handlers."""
         messages = MessagesApi(context)
         return [
-            answering(_MESSAGES, messages.handle),
-            answering(f"{_MESSAGES}/count_tokens", messages.count),
+            answering(_MESSAGES, messages.handle, MessagesBody),
+            answering(f"{_MESSAGES}/count_tokens", messages.count, CountBody),
         ]
 
     def error_shapes(self) -> Sequence[ErrorShape]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import RequestError, RequestFailedError
+from octavo.errors import RequestFailedError
 from octavo.serving.generation import in_thread_if_long
 from octavo.serving.streaming import EventStream, named_event
 from octavo_plugins.dialects.anthropic.blocks import BlockWriter, whole_blocks
@@ -24,7 +24,7 @@ from octavo_plugins.dialects.anthropic.params import (
 )
 from octavo_plugins.dialects.shared.calls import renamed
 from octavo_plugins.dialects.shared.counting import TokenCounter
-from octavo_plugins.dialects.shared.exchange import read_body, reply
+from octavo_plugins.dialects.shared.exchange import read_body, reply, report_unheeded
 from octavo_plugins.dialects.shared.identity import Identities
 from octavo_plugins.dialects.shared.replies import encode, json_reply
 from octavo_plugins.dialects.shared.turns import rendered, start_turn
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from octavo.serving.context import ServingContext
     from octavo.serving.generation import Generation
     from octavo.serving.http_errors import ApiError
-    from octavo.serving.models import ServedModel
-    from octavo_plugins.dialects.shared.bodies import Decoded
     from octavo_plugins.dialects.shared.identity import Identity
 
 
@@ -58,7 +56,7 @@ class MessagesApi:
         with renamed(NAMES):
             target = await self._context.target(body.model)
             model, identity = target.model, self._identities.next(target.name)
-            self._report_unheeded(decoded, model)
+            report_unheeded(decoded, unheeded(body, model), self._context)
             defaults = model.preprocessor.default_sampling_params()
             asked = asked_of(body, params_of(body, defaults, model))
             is_strict = self._context.settings.strict_fields
@@ -74,22 +72,12 @@ class MessagesApi:
         body = decoded.body
         with renamed(NAMES):
             model = (await self._context.target(body.model)).model
-            self._report_unheeded(decoded, model)
+            report_unheeded(decoded, unheeded(body, model), self._context)
             asked = asked_of(body, model.preprocessor.default_sampling_params())
             prompt = await rendered(asked, model, decoded.num_bytes)
             encode_prompt = model.preprocessor.encode
             ids = await in_thread_if_long(len(prompt), lambda: encode_prompt(prompt))
         return json_reply({"input_tokens": len(ids)}, decoded.headers)
-
-    def _report_unheeded(self, decoded: Decoded[Any], model: ServedModel) -> None:
-        names = unheeded(decoded.body, model)
-        if names and self._context.settings.strict_fields:
-            raise RequestError(
-                f"{names[0]} changes nothing with this model: nothing reads its reasoning",
-                "this server refuses fields without effect (strict-fields)",
-                param=names[0],
-            )
-        decoded.ignored += names
 
 
 class MessageWriter:

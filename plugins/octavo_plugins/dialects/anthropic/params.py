@@ -11,7 +11,7 @@ from octavo.errors import RequestError, did_you_mean
 from octavo.frontend.turns import ToolChoice
 from octavo.structured_outputs import StructuredOutputsParams
 from octavo_plugins.dialects.anthropic.history import is_prefilled, openai_messages
-from octavo_plugins.dialects.shared.calls import sampling_of
+from octavo_plugins.dialects.shared.calls import sampling_of, unknown_parts
 from octavo_plugins.dialects.shared.conversations import Conversation, effort_kwargs
 from octavo_plugins.dialects.shared.tools import function_tool, tool_specs
 from octavo_plugins.dialects.shared.turns import Asked
@@ -78,8 +78,13 @@ def params_of(body: MessagesBody, defaults: SamplingParams, model: ServedModel) 
 
 def unheeded(body: CountBody, model: ServedModel) -> list[str]:
     """Return what a body asks for that changes nothing with this model."""
+    parts = [
+        ("thinking", body.thinking, {"type", "budget_tokens"}),
+        ("output_config", body.output_config, {"effort", "format"}),
+    ]
     is_asked = thinking_budget(body) is not None
-    return ["thinking"] if is_asked and model.parsers.reasoning.parser is None else []
+    whole = ["thinking"] if is_asked and model.parsers.reasoning.parser is None else []
+    return whole + unknown_parts(parts)
 
 
 def thinking_budget(body: CountBody) -> int | None:

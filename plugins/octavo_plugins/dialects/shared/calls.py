@@ -15,6 +15,7 @@ from octavo.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from octavo.sampling_params import SamplingParams
     from octavo_plugins.dialects.shared.bodies import CommonBody
@@ -26,6 +27,18 @@ def sampling_of(
     """Return the parameters of a body: those that are called the same, and `others` as they are."""
     given = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
     return replace(defaults, **given, extra_args=body.vllm_xargs, **others)
+
+
+def unknown_parts(
+    parts: Iterable[tuple[str, Mapping[str, Any] | None, AbstractSet[str]]],
+) -> list[str]:
+    """Return what fields that are objects hold beside what is known: `field.name` of each."""
+    return [
+        f"{field}.{name}"
+        for field, given, known in parts
+        for name, value in (given or {}).items()
+        if name not in known and value is not None
+    ]
 
 
 def with_salt(prompt: str | list[int], body: CommonBody) -> str | list[int] | dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, RequestError
 from octavo.serving.generation import in_thread_if_long
 from octavo.serving.http_errors import api_error_of
 from octavo.serving.streaming import EventStream, until_disconnect
@@ -19,7 +19,7 @@ from octavo_plugins.dialects.shared.calls import renamed
 from octavo_plugins.dialects.shared.replies import json_reply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from litestar import Request, Response
 
@@ -61,6 +61,17 @@ async def read_body(
         unread=context.unread_fields,
     )
     return await in_thread_if_long(len(raw), lambda: decode(raw, shape))
+
+
+def report_unheeded(decoded: Decoded[Any], names: Sequence[str], context: ServingContext) -> None:
+    """Report what is asked for and changes nothing; refuse it where the server is strict (D4)."""
+    if names and context.settings.strict_fields:
+        raise RequestError(
+            f"{names[0]:.80} changes nothing here",
+            "this server refuses fields without effect (strict-fields)",
+            param=names[0].partition(".")[0],
+        )
+    decoded.ignored += names
 
 
 async def reply(

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from litestar import Request, post
 from litestar.response.base import ASGIResponse
 
+from octavo.serving.openapi import BODY, SUMMARY
+
 if TYPE_CHECKING:
+    import msgspec
     from litestar import Response
     from litestar.handlers import HTTPRouteHandler
 
@@ -24,10 +27,15 @@ class Handle(Protocol):
         """Return the answer. Raises Octavo's errors."""
 
 
-def answering(path: str, handle: Handle) -> HTTPRouteHandler:
-    """Return a route that answers POST as `handle` does."""
+def answering(
+    path: str, handle: Handle, body: type[msgspec.Struct] | None = None
+) -> HTTPRouteHandler:
+    """Return a route that answers POST as `handle` does; `body` is what it reads."""
+    told: dict[str, Any] = {SUMMARY: handle.__doc__ or ""}
+    if body is not None:
+        told[BODY] = body
 
-    @post(path)
+    @post(path, opt=told)
     async def route(request: Request[Any, Any, Any]) -> ASGIResponse:
         """Return the answer as the one type that a handler may announce."""
         reply = await handle(request)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from litestar import Response, delete, get, post
+from litestar import Request, Response, delete, get, post
 
 from octavo.errors import RequestError
 from octavo_plugins.dialects.openai.responses.answers import ResponseWriter, new_response
@@ -19,7 +19,7 @@ from octavo_plugins.dialects.openai.responses.history import items_of
 from octavo_plugins.dialects.openai.responses.params import NAMES, asked_of, unheeded
 from octavo_plugins.dialects.openai.responses.store import Record, ResponseStore
 from octavo_plugins.dialects.shared.calls import renamed
-from octavo_plugins.dialects.shared.exchange import read_body, reply
+from octavo_plugins.dialects.shared.exchange import read_body, reply, report_unheeded
 from octavo_plugins.dialects.shared.identity import Identities
 from octavo_plugins.dialects.shared.replies import json_reply
 from octavo_plugins.dialects.shared.routes import answering
@@ -28,12 +28,10 @@ from octavo_plugins.dialects.shared.turns import start_turn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litestar import Request
     from litestar.types import ControllerRouterHandler
 
     from octavo.serving.context import ServingContext
     from octavo.serving.streaming import EventStream
-    from octavo_plugins.dialects.shared.bodies import Decoded
 
 _PATH = "/v1/responses"
 
@@ -50,7 +48,9 @@ class ResponsesApi:
         """Return the handlers."""
 
         @get(f"{_PATH}/{{response_id:str}}", sync_to_thread=False)
-        def retrieve(response_id: str) -> Response[bytes]:
+        def retrieve(response_id: str, request: Request[Any, Any, Any]) -> Response[bytes]:
+            if request.query_params.get("stream", "false") != "false":
+                raise RequestError("what is kept cannot be streamed again", param="stream")
             return json_reply(self._store.find(response_id).response)
 
         @delete(f"{_PATH}/{{response_id:str}}", status_code=200, sync_to_thread=False)
@@ -62,13 +62,13 @@ class ResponsesApi:
         def cancel(response_id: str) -> Response[bytes]:
             return json_reply(self._cancelled(response_id))
 
-        return [answering(_PATH, self.handle), retrieve, remove, cancel]
+        return [answering(_PATH, self.handle, ResponsesBody), retrieve, remove, cancel]
 
     async def handle(self, request: Request[Any, Any, Any]) -> Response[bytes] | EventStream:
         """Answer one request."""
         decoded = await read_body(request, ResponsesBody, self._context)
         body, is_strict = decoded.body, self._context.settings.strict_fields
-        _report(decoded, is_strict=is_strict)
+        report_unheeded(decoded, unheeded(body), self._context)
         before = self._items_before(body)
         with renamed(NAMES):
             target = await self._context.target(body.model)
@@ -108,15 +108,3 @@ class ResponsesApi:
             raise RequestError(f"the response is {record.response['status']} already")
         record.cancel()
         return record.response | {"status": "cancelled"}
-
-
-def _report(decoded: Decoded[ResponsesBody], *, is_strict: bool) -> None:
-    """Report, or refuse, the parts of fields that change nothing (D4)."""
-    names = unheeded(decoded.body)
-    if names and is_strict:
-        raise RequestError(
-            f"{names[0]:.80} changes nothing here",
-            "this server refuses fields without effect (strict-fields)",
-            param=names[0].partition(".")[0],
-        )
-    decoded.ignored += names

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from octavo.errors import RequestError
 from octavo_plugins.dialects.openai.forms import form_of_format
 from octavo_plugins.dialects.openai.responses.history import messages_of
-from octavo_plugins.dialects.shared.calls import sampling_of
+from octavo_plugins.dialects.shared.calls import sampling_of, unknown_parts
 from octavo_plugins.dialects.shared.conversations import Conversation, effort_kwargs
 from octavo_plugins.dialects.shared.tools import function_tool, tool_choice, tool_specs
 from octavo_plugins.dialects.shared.turns import Asked
@@ -70,13 +70,8 @@ def asked_of(body: ResponsesBody, items: Sequence[Any], defaults: SamplingParams
 
 def unheeded(body: ResponsesBody) -> list[str]:
     """Return the parts of known fields that change nothing here."""
-    pairs = [("text", body.text, {"format"}), ("reasoning", body.reasoning, {"effort"})]
-    return [
-        f"{field}.{name}"
-        for field, given, known in pairs
-        for name, value in (given or {}).items()
-        if name not in known and value is not None
-    ]
+    parts = [("text", body.text, {"format"}), ("reasoning", body.reasoning, {"effort"})]
+    return unknown_parts(parts)
 
 
 def _tool(where: str, given: dict[str, Any]) -> dict[str, Any]:
