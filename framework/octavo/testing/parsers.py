@@ -180,6 +180,22 @@ def a_call_of_what_was_not_offered_is_content(subject: Subject) -> None:
 
 
 @promises.keeps("P2")
+def a_call_that_is_cut_before_it_begins_is_content(subject: Subject) -> None:
+    """Wherever the text ends, as long as no call was told."""
+    parser = _parser(subject)
+    for context, text, wanted in parser.examples():
+        kinds = {type(one) for one in wanted}
+        if CallBegin not in kinds or Reasoning in kinds:
+            continue
+        for end in range(1, len(text)):
+            events = read(parser, context, list(text[:end]))
+            shown = "".join(one.text for one in events if isinstance(one, Content))
+            is_told = any(isinstance(one, CallBegin) for one in events)
+            if not is_told and _squeezed(shown) != _squeezed(text[:end]):
+                raise PromiseBroken(f"{_told(context, text[:end])} shows {shown!r}")
+
+
+@promises.keeps("P2")
 def what_follows_broken_arguments_is_content(subject: Subject) -> str | None:
     """From the character that breaks them."""
     parser = _parser(subject)

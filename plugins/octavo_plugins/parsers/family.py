@@ -24,7 +24,11 @@ WEATHER = ToolSpec(
     "get_weather",
     {
         "type": "object",
-        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer"},
+            "at": {"type": ["array", "string"]},
+        },
         "required": ["city"],
     },
 )
