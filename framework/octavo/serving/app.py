@@ -25,6 +25,7 @@ from octavo.serving.http_errors import (
     api_error_of,
 )
 from octavo.serving.logs import request_id_var
+from octavo.serving.openapi import openapi_route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +52,10 @@ def build_app(context: ServingContext, dialects: Iterable[Dialect]) -> Shell:
     dialects = tuple(dialects)
     shapes = ErrorShapes(shape for dialect in dialects for shape in dialect.error_shapes())
     app = Litestar(
-        route_handlers=[route for dialect in dialects for route in dialect.routes(context)],
+        route_handlers=[
+            openapi_route,
+            *(route for dialect in dialects for route in dialect.routes(context)),
+        ],
         exception_handlers={Exception: shapes.respond},
         openapi_config=None,
         logging_config=None,

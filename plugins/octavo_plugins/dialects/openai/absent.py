@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from litestar import HttpMethod, route
 
 from octavo.errors import UnsupportedError
+from octavo.serving.openapi import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +56,9 @@ def _refusing(
 ) -> ControllerRouterHandler:
     methods = [HttpMethod.GET, HttpMethod.POST, HttpMethod.DELETE]
 
-    @route([path, f"{path}/{{rest:path}}"], http_method=methods, status_code=501)
+    @route(
+        [path, f"{path}/{{rest:path}}"], http_method=methods, status_code=501, opt={HIDDEN: True}
+    )
     async def refuse(request: Request[Any, Any, Any]) -> None:
         names = ", ".join(name for model in context.models for name in model.names)
         raise NotServedError(

@@ -17,6 +17,7 @@ from litestar import Request, get, post
 from octavo import __version__
 from octavo.errors import RequestError, UnsupportedError, did_you_mean
 from octavo.serving import steering
+from octavo.serving.openapi import BODY
 from octavo.serving.steering import Mode
 from octavo_plugins.dialects.shared.bodies import decode_plain
 
@@ -111,7 +112,7 @@ def _other_routes(context: ServingContext) -> Sequence[ControllerRouterHandler]:
         done = await asyncio.gather(*map(steering.reset_prefix_cache, clients))
         return {"success": all(done)}
 
-    @post("/abort_requests", status_code=200)
+    @post("/abort_requests", status_code=200, opt={BODY: AbortBody})
     async def abort_requests(request: Request[Any, Any, Any]) -> dict[str, int]:
         body = decode_plain(await request.body(), AbortBody)
         clients = _Query(request, ("model",)).clients(context)

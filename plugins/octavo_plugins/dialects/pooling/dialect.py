@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from octavo.errors import RequestError
 from octavo.interfaces.dialect import Dialect
-from octavo_plugins.dialects.pooling.scores import RerankApi, ScoreApi
+from octavo_plugins.dialects.pooling.scores import RerankApi, RerankBody, ScoreApi, ScoreBody
 from octavo_plugins.dialects.pooling.vectors import VectorApi
+from octavo_plugins.dialects.shared.inputs import InputBody
 from octavo_plugins.dialects.shared.routes import answering
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
 
     from octavo.serving.context import ServingContext
+
+
+_RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
 
 
 class PoolingDialect(Dialect):
@@ -32,9 +36,12 @@ class PoolingDialect(Dialect):
         """Return the handlers."""
         vectors, scores, ranks = VectorApi(context), ScoreApi(context), RerankApi(context)
         return [
-            answering("/pooling", vectors.handle),
-            *(answering(path, scores.handle) for path in ("/score", "/v1/score")),
-            *(answering(path, ranks.handle) for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
+            answering("/pooling", vectors.handle, InputBody),
+            *(answering(path, scores.handle, ScoreBody) for path in ("/score", "/v1/score")),
+            *(
+                answering(path, ranks.handle, RerankBody)
+                for path in ("/rerank", "/v1/rerank", "/v2/rerank")
+            ),
             answering("/classify", _refuse_classes),
         ]
 

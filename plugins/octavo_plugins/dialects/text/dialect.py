@@ -51,7 +51,10 @@ class TextDialect(Dialect):
             )
             return json_reply({"prompt": text}, decoded.headers)
 
-        return [answering("/tokenize", tokenize), answering("/detokenize", detokenize)]
+        return [
+            answering("/tokenize", tokenize, TokenizeBody),
+            answering("/detokenize", detokenize, DetokenizeBody),
+        ]
 
 
 def _text(body: TokenizeBody, model: ServedModel) -> str:
