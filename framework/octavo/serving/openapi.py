@@ -29,7 +29,7 @@ SUMMARY: Final = "octavo_summary"
 #: key of a route's `opt` that leaves it out of the document
 HIDDEN: Final = "octavo_hidden"
 _SCHEMAS: Final = "#/components/schemas/{name}"
-_PARAMETER: Final = re.compile(r"\{(\w+):\w+\}")
+_PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 _IMPLIED: Final = frozenset({"OPTIONS", "HEAD"})
 _NO_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
