@@ -39,7 +39,7 @@ NAMED = {
         "octavo.interfaces.weights": "weight blocks are views of mapped files",
         "octavo.frontend.vectors": "vectors are cut, scaled and compared",
         "octavo.bench": "it measures",
-        "octavo.testing.grammars": "masks of tokens are packed in arrays",
+        "octavo.testing.grammar_walks": "masks of tokens are packed in arrays",
         "octavo.testing.tensors": "definitions of what op sets compute",
     },
     "torch": {

@@ -15,11 +15,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from octavo.errors import GrammarError
 from octavo.interfaces.grammar import GrammarBackend, GrammarContext, GrammarSpec
-from octavo.testing.grammar_samples import FORBIDDING, HOSTILE, IMPOSSIBLE, SAMPLES, Sample
+from octavo.testing.grammar_refusals import FORBIDDING, HOSTILE, IMPOSSIBLE
+from octavo.testing.grammar_samples import SAMPLES, Sample
+from octavo.testing.grammar_walks import (
+    TOKENIZER,
+    VOCAB_SIZE,
+    accepts,
+    allowed_ids,
+    cut,
+    is_same,
+    mask_of,
+    sight_of,
+    sights,
+    walk,
+)
 from octavo.testing.invariants import PromiseBroken, Promises
 from octavo.testing.suite import Suite
 from octavo.testing.word_tokenizer import EOS, WordTokenizer
@@ -27,19 +38,15 @@ from octavo.testing.word_tokenizer import EOS, WordTokenizer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from octavo.interfaces.grammar import CompiledGrammar, GrammarState
+    from octavo.interfaces.grammar import CompiledGrammar
     from octavo.testing.subjects import Subject
 
-_TOKENIZER: Final = WordTokenizer()
-#: more logits than tokens, as many models have
-_VOCAB_SIZE: Final = _TOKENIZER.vocab_size + 40
-_MAX_WALK: Final = 60
 #: how long one grammar may take to be compiled, or refused
 _PATIENCE_S: Final = 40.0
 
 
 def _built(subject: Subject) -> Any:
-    return subject.build(context=GrammarContext(WordTokenizer(), _VOCAB_SIZE))
+    return subject.build(context=GrammarContext(WordTokenizer(), VOCAB_SIZE))
 
 
 promises = Promises("grammar", GrammarBackend, _built)
@@ -91,69 +98,25 @@ def _compiled(subject: Subject, spec: GrammarSpec) -> CompiledGrammar | None:
         return None
 
 
-def _mask(state: GrammarState) -> np.ndarray:
-    """Return the tokens that may come next, as bools [logits]; what it leaves unset would show."""
-    words = np.full(-(-_VOCAB_SIZE // 32), 0xDEADBEEF, dtype=np.uint32)
-    state.fill_mask(words)
-    return np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
-
-
-def _rng(subject: Subject) -> Iterator[random.Random]:
+def _rngs(subject: Subject) -> Iterator[random.Random]:
     """Yield generators of walks: the same ones each time."""
     for seed in range(max(1, round(6 * subject.effort))):
         yield random.Random(seed)  # noqa: S311 - no secrets are drawn from it
-
-
-def _walk(state: GrammarState, rng: random.Random, most: int = _MAX_WALK) -> list[int]:
-    """Advance by random tokens of the masks; return them."""
-    taken: list[int] = []
-    for _ in range(rng.randrange(most)):
-        ids = np.flatnonzero(_mask(state))
-        if not len(ids):
-            break
-        token_id = int(rng.choice(ids))
-        if not state.advance(token_id):
-            raise PromiseBroken(f"token {token_id} is in the mask, and is not followed")
-        taken.append(token_id)
-    return taken
-
-
-def _cut(text: str, rng: random.Random) -> list[int]:
-    """Return a text in tokens, cut anywhere."""
-    data, ids = text.encode(), list[int]()
-    while data:
-        fitting = [
-            one
-            for one in range(_TOKENIZER.vocab_size)
-            if one not in _TOKENIZER.special_ids and data.startswith(_TOKENIZER.token_bytes(one))
-        ]
-        ids.append(rng.choice(fitting))
-        data = data[len(_TOKENIZER.token_bytes(ids[-1])) :]
-    return ids
-
-
-def _accepts(compiled: CompiledGrammar, ids: list[int]) -> tuple[bool, int]:
-    """Return whether tokens are a whole text, and how many of them were followed."""
-    state = compiled.start()
-    for index, token_id in enumerate(ids):
-        if not _mask(state)[token_id] or not state.advance(token_id):
-            return False, index
-    return state.is_complete, len(ids)
 
 
 @promises.keeps("G1")
 def texts_of_the_form_are_accepted_however_they_are_cut(subject: Subject) -> None:
     """And texts that have it not are not."""
     for case in _cases(subject):
-        for rng in _rng(subject):
+        for rng in _rngs(subject):
             for text in case.sample.good:
-                is_whole, num = _accepts(case.compiled, _cut(text, rng))
+                is_whole, num = accepts(case.compiled, cut(text, rng))
                 if not is_whole:
                     raise PromiseBroken(
                         f"{case.name}: {text!r} is not accepted, from token {num} on"
                     )
             for text in case.sample.bad:
-                if _accepts(case.compiled, _cut(text, rng))[0]:
+                if accepts(case.compiled, cut(text, rng))[0]:
                     raise PromiseBroken(f"{case.name}: {text!r} is accepted, and has not the form")
 
 
@@ -161,9 +124,9 @@ def texts_of_the_form_are_accepted_however_they_are_cut(subject: Subject) -> Non
 def whatever_is_complete_has_the_form(subject: Subject) -> None:
     """After random tokens; and where each text of the form counts, none is missed."""
     for case in _cases(subject):
-        for rng in _rng(subject):
+        for rng in _rngs(subject):
             state, data = case.compiled.start(), b""
-            for token_id in [*_walk(case.compiled.start(), rng), None]:
+            for token_id in [*walk(case.compiled.start(), rng), None]:
                 text = data.decode("utf-8", "replace")
                 is_whole = case.sample.holds(text) and (
                     case.sample.is_free or text.encode() == data
@@ -174,7 +137,7 @@ def whatever_is_complete_has_the_form(subject: Subject) -> None:
                     raise PromiseBroken(f"{case.name}: {text!r} has the form, and is not complete")
                 if token_id is not None:
                     state.advance(token_id)
-                    data += _TOKENIZER.token_bytes(token_id)
+                    data += TOKENIZER.token_bytes(token_id)
 
 
 @promises.keeps("G2")
@@ -196,7 +159,7 @@ def no_keyword_of_a_schema_is_passed_over(subject: Subject) -> None:
     """It is held to, or the schema is refused."""
     for schema, text in FORBIDDING:
         compiled = _compiled(subject, GrammarSpec("json_schema", json.dumps(schema)))
-        if compiled is not None and _accepts(compiled, list(text.encode()))[0]:
+        if compiled is not None and accepts(compiled, list(text.encode()))[0]:
             raise PromiseBroken(f"the schema {schema} forbids {text!r}, which is accepted")
 
 
@@ -204,56 +167,41 @@ def no_keyword_of_a_schema_is_passed_over(subject: Subject) -> None:
 def rollback_restores_what_was(subject: Subject) -> None:
     """Masks, what is forced and whether the text is complete, after any number of tokens."""
     for case in _cases(subject):
-        for rng in _rng(subject):
+        for rng in _rngs(subject):
             state = case.compiled.start()
-            at_start = _sight(state)
-            kept = _walk(state, rng, 12)
-            before = _sight(state)
-            undone = _walk(state, rng, 12)
+            at_start = sight_of(state)
+            kept = walk(state, rng, 12)
+            before = sight_of(state)
+            undone = walk(state, rng, 12)
             state.forced()
             state.advance(EOS)
             state.rollback(len(undone))
-            if not _is_same(_sight(state), before):
+            if not is_same(sight_of(state), before):
                 raise PromiseBroken(
                     f"{case.name}: {len(undone)} tokens taken back after {kept} leave another state"
                 )
             state.rollback(len(kept))
-            if not _is_same(_sight(state), at_start):
+            if not is_same(sight_of(state), at_start):
                 raise PromiseBroken(f"{case.name}: all tokens taken back leave another state")
-
-
-def _sight(state: GrammarState) -> tuple[np.ndarray, bool]:
-    return _mask(state), state.is_complete
-
-
-def _is_same(one: tuple[np.ndarray, bool], other: tuple[np.ndarray, bool]) -> bool:
-    return bool((one[0] == other[0]).all()) and one[1] == other[1]
 
 
 @promises.keeps("G3")
 def two_states_share_nothing(subject: Subject) -> None:
     """Of one compiled grammar, followed in turns."""
     for case in _cases(subject):
-        for rng in _rng(subject):
-            walks = [_walk(case.compiled.start(), rng, 14) for _ in range(2)]
-            alone = [list(_sights(case.compiled.start(), ids)) for ids in walks]
-            both = [_sights(case.compiled.start(), ids) for ids in walks]
+        for rng in _rngs(subject):
+            walks = [walk(case.compiled.start(), rng, 14) for _ in range(2)]
+            alone = [list(sights(case.compiled.start(), ids)) for ids in walks]
+            both = [sights(case.compiled.start(), ids) for ids in walks]
             for step in range(max(map(len, alone))):
                 for which in (0, 1):
                     if step >= len(alone[which]):
                         continue
-                    if not _is_same(next(both[which]), alone[which][step]):
+                    if not is_same(next(both[which]), alone[which][step]):
                         raise PromiseBroken(
                             f"{case.name}: behind {walks[which][:step]} a state is another one "
                             f"when {walks[1 - which][:step]} is followed beside it"
                         )
-
-
-def _sights(state: GrammarState, ids: list[int]) -> Iterator[tuple[np.ndarray, bool]]:
-    for token_id in ids:
-        yield _sight(state)
-        state.advance(token_id)
-    yield _sight(state)
 
 
 @promises.keeps("G4")
@@ -270,7 +218,7 @@ def compiling_comes_to_an_end(subject: Subject) -> None:
                 f"compiling {spec.form} {spec.text!r:.60} takes more than {_PATIENCE_S:g} s "
                 f"(since {time.monotonic() - started_s:.0f} s)"
             )
-    if not _accepts(backend.compile(_cases(subject)[0].sample.spec), list(b"1234"))[1]:
+    if not accepts(backend.compile(_cases(subject)[0].sample.spec), list(b"1234"))[1]:
         raise PromiseBroken("after hostile grammars it does not compile a plain one")
 
 
@@ -278,11 +226,11 @@ def compiling_comes_to_an_end(subject: Subject) -> None:
 def masks_and_steps_agree_on_every_token(subject: Subject) -> None:
     """Of the vocabulary, after random tokens; what is refused changes nothing."""
     for case in _cases(subject):
-        for rng in _rng(subject):
+        for rng in _rngs(subject):
             state = case.compiled.start()
-            walked = _walk(state, rng, 16)
-            before = _sight(state)
-            for token_id in range(_VOCAB_SIZE):
+            walked = walk(state, rng, 16)
+            before = sight_of(state)
+            for token_id in range(VOCAB_SIZE):
                 is_followed = state.advance(token_id)
                 if is_followed != before[0][token_id]:
                     verb = "is" if is_followed else "is not"
@@ -292,7 +240,7 @@ def masks_and_steps_agree_on_every_token(subject: Subject) -> None:
                     )
                 if is_followed:
                     state.rollback(1)
-            if not _is_same(_sight(state), before):
+            if not is_same(sight_of(state), before):
                 raise PromiseBroken(f"{case.name}: trying tokens behind {walked} changed the state")
 
 
@@ -301,9 +249,9 @@ def forced_tokens_are_all_that_may_come(subject: Subject) -> str | None:
     """One after the other; a token that may come instead begins with the same bytes."""
     num_forced = 0
     for case in _cases(subject):
-        for rng in _rng(subject):
+        for rng in _rngs(subject):
             state = case.compiled.start()
-            walked = _walk(state, rng, 16)
+            walked = walk(state, rng, 16)
             forced = state.forced()
             if not forced:
                 continue
@@ -311,13 +259,13 @@ def forced_tokens_are_all_that_may_come(subject: Subject) -> str | None:
             where = f"{case.name}: behind {walked}, where {forced} are forced,"
             if state.is_complete:
                 raise PromiseBroken(f"{where} the text may end")
-            data = b"".join(map(_TOKENIZER.token_bytes, forced))
-            for token_id in np.flatnonzero(_mask(state)).tolist():
-                other = _TOKENIZER.token_bytes(token_id)
+            data = b"".join(map(TOKENIZER.token_bytes, forced))
+            for token_id in allowed_ids(mask_of(state)):
+                other = TOKENIZER.token_bytes(token_id)
                 if not (other.startswith(data) or data.startswith(other)):
                     raise PromiseBroken(f"{where} token {token_id} ({other!r}) may come")
             for token_id in forced:
-                if not _mask(state)[token_id] or not state.advance(token_id):
+                if not mask_of(state)[token_id] or not state.advance(token_id):
                     raise PromiseBroken(f"{where} token {token_id} may not come")
     return None if num_forced else "it never says what is forced"
 
@@ -325,15 +273,15 @@ def forced_tokens_are_all_that_may_come(subject: Subject) -> str | None:
 @promises.keeps("G7")
 def markers_and_what_is_no_token_never_come(subject: Subject) -> None:
     """Wherever a text is."""
-    outside = [*_TOKENIZER.special_ids, *range(_TOKENIZER.vocab_size, _VOCAB_SIZE)]
+    outside = [*TOKENIZER.special_ids, *range(TOKENIZER.vocab_size, VOCAB_SIZE)]
     for case in _cases(subject):
-        for rng in _rng(subject):
+        for rng in _rngs(subject):
             state = case.compiled.start()
-            walked = _walk(state, rng)
-            mask = _mask(state)
+            walked = walk(state, rng)
+            mask = mask_of(state)
             wrong = [one for one in outside if mask[one]]
-            wrong += np.flatnonzero(mask[_VOCAB_SIZE:]).tolist()
-            wrong += [one for one in (*outside, -1, _VOCAB_SIZE, 10**9) if state.advance(one)]
+            wrong += [VOCAB_SIZE + one for one in allowed_ids(mask[VOCAB_SIZE:])]
+            wrong += [one for one in (*outside, -1, VOCAB_SIZE, 10**9) if state.advance(one)]
             if wrong:
                 raise PromiseBroken(f"{case.name}: behind {walked} {wrong} may come")
 
