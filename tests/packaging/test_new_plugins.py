@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from installed import TINY, WORDS, install, make_tiny_model, octavo, serving
 from octavo.plugin.kinds import KINDS
 from octavo.scaffold.recipes import RECIPES
+from octavo.scaffold.writing import files_of, new_names
 from octavo_plugins.weights.dummy import DummyFormat
 from source_tree import ROOT
 
@@ -86,11 +87,28 @@ def test_it_is_listed_without_a_problem(machine, kind):
     assert {one["state"] for one in listed["plugins"]} == {"active"}
 
 
+def sample_of(kind: str, folder: Path) -> list[str]:
+    """What `octavo plugins check` needs beside the component."""
+    if kind == "architecture":
+        config = files_of(new_names(kind, name_of(kind)))["tests/config.json"]
+        (folder / "config.json").write_text(config)
+        return ["--sample", str(folder / "config.json")]
+    if kind == "adapter":
+        noise = np.random.default_rng(0)
+        factors = {"a": noise.normal(size=(2, 6)), "b": noise.normal(size=(4, 2))}
+        np.savez(
+            folder / "adapter.npz", **{f"m.weight.{name}": one for name, one in factors.items()}
+        )
+        return ["--sample", json.dumps({"good": str(folder)})]
+    return []
+
+
 @pytest.mark.parametrize(
     "kind", [one for one in EVERY if RECIPES[getattr(one, "values", (one,))[0]].suite]
 )
-def test_it_keeps_the_promises_of_its_kind(machine, kind):
-    report = json.loads(machine.run("plugins", "check", f"{kind}:{name_of(kind)}", "--json"))
+def test_it_keeps_the_promises_of_its_kind(machine, kind, tmp_path):
+    words = ["plugins", "check", f"{kind}:{name_of(kind)}", "--json", *sample_of(kind, tmp_path)]
+    report = json.loads(machine.run(*map(str, words)))
 
     assert report["passed"]
     assert report["invariants"]

@@ -19,13 +19,18 @@ class Recipe:
 
     `summary` says what the example does; `declared` are further fields of the Component, as source
     lines. `suite` is its class in `octavo.testing`; None where there is none, or where it asks for
-    a sample of files. `trial` is a command line that runs the component, behind `octavo`.
+    a sample of files. `kit` is the template of its kit test, `sample` what `--sample` is given, and
+    `more` are further files with their templates. `trial` is a command line that runs the
+    component, behind `octavo`.
     """
 
     summary: str
     trial: str
     declared: tuple[str, ...] = ()
     suite: str | None = None
+    kit: str = "kit.py.txt"
+    sample: str = ""
+    more: tuple[tuple[str, str], ...] = ()
     has_options: bool = True
     has_params: bool = False
 
@@ -97,11 +102,18 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "adapter": Recipe(
             summary="low-rank adapters in NumPy archives",
             trial="serve smollm2 --lora-modules mine=FOLDER",
+            suite="AdapterSuite",
+            kit="kits/adapter.py.txt",
+            sample='\'{"good": "FOLDER"}\'',
         ),
         "architecture": Recipe(
             summary="a family like Llama, whose configs have names of their own",
             trial="serve FOLDER",
             declared=('offers=frozenset({"${cls}ForCausalLM"}),',),
+            suite="ArchitectureSuite",
+            kit="kits/architecture.py.txt",
+            sample="tests/config.json",
+            more=(("tests/config.json", "kits/architecture.json.txt"),),
             has_options=False,
         ),
         "weights": Recipe(

@@ -66,7 +66,8 @@ def files_of(names: Names) -> dict[str, str]:
         "tests/test_examples.py": f"tests/{names.kind}.py.txt",
     }
     if recipe.suite is not None:
-        files["tests/test_kit.py"] = "kit.py.txt"
+        files["tests/test_kit.py"] = recipe.kit
+    files |= dict(recipe.more)
     rendered = {path: _read(template).substitute(words) for path, template in files.items()}
     return {**rendered, f"{source}/py.typed": ""}
 
@@ -85,6 +86,7 @@ def _words(names: Names) -> Mapping[str, str]:
         "package": names.package,
         "distribution": names.distribution,
         "cls": names.cls,
+        "sample": f" --sample {recipe.sample}" if recipe.sample else "",
     }
     module, _, interface = kind.interface.partition(":")
     declared = [
@@ -116,7 +118,7 @@ def _words(names: Names) -> Mapping[str, str]:
 _KIT = MappingProxyType(
     {
         "kit": "`tests/test_kit.py` tries what every component of this kind promises.\n",
-        "check": "\n    octavo plugins check ${kind}:${name}",
+        "check": "\n    octavo plugins check ${kind}:${name}${sample}",
     }
 )
 

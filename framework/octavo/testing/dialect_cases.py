@@ -174,6 +174,12 @@ def posts_of(subject: Subject) -> list[DialectCall]:
 
 
 async def _routes(subject: Subject) -> list[tuple[str, set[str]]]:
+    """Return the paths and methods of the dialect's own routes: the shell has some, too."""
     async with served(subject) as at:
-        routes = at.shell.litestar.routes
-        return [(one.path, set(getattr(one, "methods", ()))) for one in routes]
+        shells = build_app(context_of(at.model, ServerConfig()), ()).litestar
+        others = {one.path for one in shells.routes}
+        return [
+            (one.path, set(getattr(one, "methods", ())))
+            for one in at.shell.litestar.routes
+            if one.path not in others
+        ]

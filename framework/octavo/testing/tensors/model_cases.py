@@ -65,7 +65,10 @@ class Case:
 
     def empty(self, changes: Mapping[str, Any] | None = None) -> Architecture:
         """Return a model of the config, or of one with changes, that has no weights yet."""
-        config = json.loads(json.dumps({**self.config, **(changes or {})}))
+        return self.of(json.loads(json.dumps({**self.config, **(changes or {})})))
+
+    def of(self, config: dict[str, Any]) -> Architecture:
+        """Return a model of this very config, without weights."""
         ops, attention = stock("ops", "torch"), stock("attention", "torch")
         made: Architecture = self.subject.cls(config, ops, attention)
         return made
