@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from octavo.errors import EngineDeadError
+from octavo.faults import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -55,7 +56,7 @@ class EngineThread:
                 for request in requests:
                     self.engine.add(request)
                     added.append(request.request_id)
-            except Exception:
+            except FAULTS:
                 self.engine.abort(added)
                 raise
 
@@ -88,7 +89,7 @@ class EngineThread:
             while self._obey():
                 if self.engine.has_work:
                     self._on_outputs(self.engine.step())
-        except Exception as error:  # noqa: BLE001 - whatever ends the loop must reach the callers
+        except FAULTS as error:  # whatever ends the loop must reach the callers
             self._die(error)
         finally:
             self._refuse_commands()
@@ -107,7 +108,7 @@ class EngineThread:
             _carry_out(*command)
             must_wait = False
 
-    def _die(self, error: Exception) -> None:
+    def _die(self, error: BaseException) -> None:
         is_typed = isinstance(error, EngineDeadError)
         dead = error if is_typed else EngineDeadError(f"the engine failed: {error!r}")
         assert isinstance(dead, EngineDeadError)  # noqa: S101 - for mypy, which cannot see it
@@ -132,5 +133,5 @@ def _carry_out(command: Callable[[], object], future: Future[object]) -> None:
         return
     try:
         future.set_result(command())
-    except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+    except FAULTS as error:  # it belongs to whoever asked
         future.set_exception(error)

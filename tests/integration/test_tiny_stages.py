@@ -260,7 +260,10 @@ def test_a_stage_that_raises_is_the_error_of_its_request(llm):
     marked = replace(plain, extra_args={"mark": 5})
     first, second = generate(llm, [PROMPT, PROMPT], [marked, plain])
     assert first.outputs[0].finish_reason == "error"
-    assert first.outputs[0].error == "ValueError: a mark was reached"
+    assert first.outputs[0].error.splitlines()[:2] == [
+        "the sampler-stage 'mark' (passed in Python) failed in apply",
+        "  ValueError: a mark was reached",
+    ]
     assert first.outputs[0].token_ids == alone[:5]
     assert second.outputs[0].token_ids == alone
     unmarked = replace(plain, extra_args={"mark": 100})

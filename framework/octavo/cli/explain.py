@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.config.explain import as_data, explain
+from octavo.cli.explanation import as_data, explain
 from octavo.config.flags import add_config_arguments, given_models, resolve_arguments
 from octavo.errors import ConfigError
 from octavo.frontend.chat import ChatRenderer

@@ -10,14 +10,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli import plugins_check, plugins_new
+from octavo.cli.explanation import columns
+from octavo.cli.inspection import problems_of
 from octavo.config.auto import AutoContext, table_of_reasons
-from octavo.config.explain import columns
 from octavo.config.flags import add_config_arguments, flags_of
 from octavo.config.resolve import catalogue_for, resolve
 from octavo.config.schema import EngineConfig, ModelConfig
 from octavo.errors import ConfigError, PluginError, UnknownComponentError, did_you_mean
 from octavo.plugin.build import load_options, load_params
-from octavo.plugin.inspection import problems_of
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.options import INSTEAD
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from octavo.errors import NoCandidateError, UnknownComponentError
-from octavo.plugin.discovery import describe
+from octavo.faults import describe
 from octavo.plugin.files import import_target
 
 if TYPE_CHECKING:

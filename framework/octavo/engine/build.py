@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.budget import Limits
 from octavo.engine.engine import Engine
+from octavo.engine.eviction_guard import GuardedEviction
 from octavo.engine.messages import EngineInfo
 from octavo.engine.scheduling import SchedulingCore
 from octavo.engine.speculation import Speculator
@@ -35,7 +36,7 @@ def build_engine(config: ResolvedConfig, executor: Executor | None = None) -> En
             block_size=settings.block_size,
             max_model_len=facts.max_model_len,
             enable_prefix_caching=settings.enable_prefix_caching,
-            eviction=config.build("eviction"),
+            eviction=GuardedEviction(config.build("eviction")),
             groups=facts.groups,
             max_tokens_ahead=settings.max_tokens_ahead,
         )

@@ -16,6 +16,7 @@ from octavo.engine.holds import Holds
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
 from octavo.engine.request import Request
 from octavo.errors import EngineDeadError, QueueFullError, RequestError
+from octavo.faults import FAULTS, raise_if_signalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -190,7 +191,8 @@ class Engine:
         """Run an executor's call; whatever it raises means that the engine is dead."""
         try:
             return call()
-        except Exception as error:
+        except FAULTS as error:
+            raise_if_signalled(error)
             raise EngineDeadError(
                 f"the executor failed: {type(error).__name__}: {error}",
                 "all running requests are lost",

@@ -90,7 +90,7 @@ class RowError:
     param: str | None = None
 
     @classmethod
-    def of(cls, error: Exception) -> RowError:
+    def of(cls, error: BaseException) -> RowError:
         """Return what is told of an exception: a RequestError is a fault of the request."""
         if isinstance(error, RequestError):
             return cls(str(error), is_refused=True, param=error.param)

@@ -5,10 +5,11 @@ Knows requests and the policy's `order`. Does not know budgets or blocks.
 
 from __future__ import annotations
 
-import logging
 from bisect import insort
 from operator import attrgetter
 from typing import TYPE_CHECKING
+
+from octavo.faults import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from octavo.engine.request import Request
     from octavo.interfaces.scheduler import SchedulerView
 
-logger = logging.getLogger(__name__)
 _KEY = attrgetter("order_key", "sequence_number")
 
 
@@ -30,11 +30,15 @@ class OrderedQueue:
 
     def add(self, request: Request, view: SchedulerView) -> None:
         """Insert in order. Raises RequestFailedError when the policy cannot order the request."""
+        is_new = request.order_key is None
         request.order_key = self._policy.order(request, view)
         try:
             insort(self._requests, request, key=_KEY)
-        except TypeError as error:  # keys of two kinds
-            raise self._policy.refusal(error) from error
+        except FAULTS as error:  # keys of two kinds
+            refusal = self._policy.refusal(error)
+            if is_new:
+                raise refusal from error
+            self._requests.append(request)  # whoever is in the engine stays there
 
     def remove(self, request: Request) -> None:
         """Take out; raises ValueError if absent."""
@@ -48,11 +52,8 @@ class OrderedQueue:
             request.order_key = self._policy.order(request, view)
         try:
             self._requests.sort(key=_KEY)
-        except TypeError as error:
-            self._report(error)
-
-    def _report(self, error: TypeError) -> None:
-        logger.warning("the queue keeps its order: %s", self._policy.refusal(error))
+        except FAULTS as error:
+            self._policy.report("order", error)
 
     def in_turn(self, view: SchedulerView) -> Iterator[Request]:
         """Yield the requests in order; the queue may change meanwhile.
@@ -70,8 +71,8 @@ class OrderedQueue:
             if num_moved <= len(requests) and self._has_changed(request, view):
                 try:
                     insort(requests, request, key=_KEY)
-                except TypeError as error:
-                    self._report(error)
+                except FAULTS as error:
+                    self._policy.report("order", error)
                     yield request
                 num_moved += 1
             else:

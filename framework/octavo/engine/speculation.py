@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Final
 
 from octavo.engine.acceptance import Acceptance
+from octavo.faults import FAULTS, Fault, FaultLog
 
 if TYPE_CHECKING:
     from octavo.engine.request import Request
@@ -65,7 +67,7 @@ class Speculator:
         self._accounts: dict[str, DraftAccount] = {}
         self._prices: dict[int, _Prices] = {}
         self._num_running = 1  # in the step that was planned last
-        self._is_reported = False
+        self._log = FaultLog(logger)
         self.num_drafts = 0
         self.num_accepted = 0
 
@@ -115,7 +117,10 @@ class Speculator:
         """Drop what is kept of a request that has ended."""
         self._accounts.pop(request.request_id, None)
         if self._proposer is not None:
-            self._proposer.forget(request.request_id)
+            try:
+                self._proposer.forget(request.request_id)
+            except FAULTS as error:
+                self._log.tell(Fault.of(self._proposer, "forget", error))
 
     # ------------------------------------------------------------------ what pays
 
@@ -165,11 +170,9 @@ class Speculator:
     def _propose(self, proposer: EngineProposer, request: Request, limit: int) -> tuple[int, ...]:
         """Ask a proposer; one that raises is reported once, and costs nobody a request."""
         try:
-            return self._valid(tuple(proposer.propose(request, limit))[:limit])
-        except Exception:
-            if not self._is_reported:
-                self._is_reported = True
-                logger.exception("the proposer %s raised: no drafts", type(proposer).__name__)
+            return self._valid(tuple(map(index, proposer.propose(request, limit)))[:limit])
+        except FAULTS as error:
+            self._log.tell(Fault.of(proposer, "propose", error))
             return ()
 
     def _valid(self, drafts: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ Knows rows and logits. Does not know models, the schedule or how the ops compute
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +19,12 @@ import torch
 
 from octavo.engine.messages import TokenLogprobs
 from octavo.engine.plan import RowError
-from octavo.errors import AdapterError, RequestError
+from octavo.errors import AdapterError, OctavoError, RequestError
 from octavo.execution.columns import UINT64
-from octavo.execution.custom_stages import CustomStages
+from octavo.execution.custom_stages import CustomStages, call_stage
 from octavo.execution.masks import apply_mask
 from octavo.execution.processors import apply_processors
+from octavo.faults import FAULTS, FaultLog, raise_if_signalled
 from octavo.interfaces.sampler import LogprobInputs, SamplingRow
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from octavo.execution.rows import Rows
     from octavo.interfaces.ops import OpSet
     from octavo.interfaces.sampler import LogprobOutputs, SamplerStage, SamplingInputs
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,28 @@ class RowSampler:
         self._ops = ops
         self._rows = rows
         self._stages = tuple(sorted(stages, key=lambda stage: stage.position))
+        self._faults = FaultLog(logger)
 
     def custom_stages(self, start: RowStart) -> CustomStages | None:
-        """Return the stages to run one by one: none, unless an active one is not native."""
+        """Return the stages to run one by one: none, unless an active one is not native.
+
+        Where one fails, what is returned says so at the first row of logits.
+        """
         spec, params = start.spec, start.spec.params
         if spec.grammar is not None:
             params = replace(params, min_tokens=0)  # its masks say when the text may end
-        active = [stage for stage in self._stages if stage.is_active(params)]
+        row, log = self._view(spec, start.token_ids), self._faults
+        try:
+            active = [
+                stage for stage in self._stages if call_stage(stage, "is_active", params, log=log)
+            ]
+        except OctavoError as error:
+            stages = CustomStages((), row, log)
+            stages.fail(error)
+            return stages
         if all(stage.is_native for stage in active):
             return None
-        return CustomStages(active, self._view(spec, start.token_ids))
+        return CustomStages(active, row, log)
 
     def sample(self, logits: Tensor, batch: FlatBatch, advances: Sequence[RowAdvance]) -> Draws:
         """Draw from logits [n, vocab], which may be overwritten. Appends nothing to the rows.
@@ -125,7 +141,8 @@ class RowSampler:
                 mask = masks[offset] if grammar is not None and offset < len(masks) else None
                 place = _Place(index, row, offset, drafts[:offset], mask)
                 self._edit(logits, place, inputs)
-            except Exception as error:  # noqa: BLE001 - a request's own code may raise anything
+            except FAULTS as error:  # a request's own code may raise anything
+                raise_if_signalled(error)
                 errors[index] = RowError.of(error)
 
     def _why_bad(self, logits: Tensor, row: int) -> RowError:

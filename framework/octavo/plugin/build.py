@@ -19,7 +19,7 @@ from octavo.errors import (
     did_you_mean,
     explain_validation,
 )
-from octavo.plugin.discovery import describe
+from octavo.faults import FAULTS, defined_at, describe, name_component, place_of, raise_if_signalled
 from octavo.plugin.files import import_target
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.options import INSTEAD, NoOptions, RequestParams, kebab
@@ -88,7 +88,7 @@ def load_options(entry: Buildable) -> type[BaseModel]:
     if entry.options_cls is None and entry.options_target is None:
         return NoOptions
     model = entry.options_cls or _import(entry, str(entry.options_target), "options")
-    headline = f"{entry.kind} '{entry.name}' ({entry.provider}) has invalid options"
+    headline = f"{title(entry)} has invalid options"
     how = "class Options(octavo.plugin.options.ComponentOptions)"
     if not isinstance(model, type) or not issubclass(model, BaseModel):
         name = getattr(model, "__qualname__", model)
@@ -105,7 +105,7 @@ def load_params(entry: Buildable) -> type[RequestParams] | None:
     if entry.params_cls is None and entry.params_target is None:
         return None
     model = entry.params_cls or _import(entry, str(entry.params_target), "params")
-    headline = f"{entry.kind} '{entry.name}' ({entry.provider}) has invalid params"
+    headline = f"{title(entry)} has invalid params"
     how = "class Params(octavo.plugin.options.RequestParams)"
     if not isinstance(model, type) or not issubclass(model, RequestParams):
         name = getattr(model, "__qualname__", model)
@@ -126,6 +126,11 @@ def _require_strict(model: type[BaseModel], headline: str, how: str) -> None:
             f"{model.__qualname__} must be frozen and forbid unknown keys",
             f"write: {how}",
         )
+    try:
+        model.model_rebuild()  # nothing to do, unless an annotation names what was not there
+    except FAULTS as error:
+        raise_if_signalled(error)
+        raise InvalidComponentError(headline, describe(error), f"at {defined_at(model)}") from error
 
 
 def validate_options(entry: Buildable, values: Mapping[str, Any], where: str = "") -> BaseModel:
@@ -158,21 +163,33 @@ def build(
 ) -> Any:
     """Return `Class(options, **context)`, with the options validated if they are plain values.
 
-    Raises InvalidComponentError when the class does not implement its kind's interface; what its
-    own constructor raises goes on as it is.
+    Raises InvalidComponentError when the class does not implement its kind's interface, and
+    PluginBrokenError for what its constructor raises by mistake; an OctavoError goes on as it is.
     """
     cls = load(entry)
     if not isinstance(options, BaseModel):
         options = validate_options(entry, options or {})
     require_interface(entry, cls)
-    return cls(options, **context)
+    try:
+        instance = cls(options, **context)
+    except OctavoError:
+        raise
+    except FAULTS as error:
+        raise _broken(f"cannot build {title(entry)}", f"target: {entry.target}", error) from error
+    name_component(instance, title(entry))
+    return instance
+
+
+def title(entry: Buildable) -> str:
+    """Return how messages call a component: `scheduler 'sjf' (octavo-sjf 0.1)`."""
+    return f"{entry.kind} '{entry.name}' ({entry.provider})"
 
 
 def require_interface(entry: Buildable, cls: Any) -> None:
     """Raise InvalidComponentError unless a class implements the interface of its kind."""
     interface: type = import_target(KINDS[entry.kind].interface)
     name = getattr(cls, "__name__", str(cls))
-    whose = f"{entry.kind} '{entry.name}' ({entry.provider})"
+    whose = title(entry)
     if not isinstance(cls, type) or not issubclass(cls, interface):
         raise InvalidComponentError(
             f"{whose} is no {interface.__name__}",
@@ -194,7 +211,7 @@ def deprecations_of(entry: Buildable, given: Collection[str]) -> list[str]:
         key = kebab(name)
         extra = field.json_schema_extra
         if isinstance(extra, dict) and INSTEAD in extra and key in map(kebab, given):
-            whose = f"{entry.kind} '{entry.name}' ({entry.provider})"
+            whose = title(entry)
             told.append(f"the option '{key}' of {whose} is deprecated: {extra[INSTEAD]}")
     return told
 
@@ -213,12 +230,15 @@ def _import(entry: Buildable, target: str, field: str) -> Any:
         return import_target(target)
     except OctavoError:
         raise
-    except Exception as error:
-        headline = f"cannot import the {field} of {entry.kind} '{entry.name}' ({entry.provider})"
+    except FAULTS as error:
+        headline = f"cannot import the {field} of {title(entry)}"
         install = " ".join(f"'{one}'" for one in entry.requires)
-        raise PluginBrokenError(
-            headline,
-            f"{field}: {target}",
-            describe(error),
-            f"install what it needs: pip install {install}" if install else "",
-        ) from error
+        how = f"install what it needs: pip install {install}" if install else ""
+        raise _broken(headline, f"{field}: {target}", error, how) from error
+
+
+def _broken(headline: str, what: str, error: BaseException, how: str = "") -> PluginBrokenError:
+    """Return the error of a component whose own code failed. Raises what a signal brought."""
+    raise_if_signalled(error)
+    place = place_of(error)
+    return PluginBrokenError(headline, what, describe(error), f"at {place}" if place else "", how)

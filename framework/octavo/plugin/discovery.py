@@ -9,12 +9,15 @@ config files.
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from octavo.errors import InvalidComponentError, PluginError, UnknownOptionError, did_you_mean
+from octavo.faults import FAULTS, describe, place_of, raise_if_signalled
 from octavo.hookspecs import OctavoSpecs
 from octavo.plugin.component import Component
 from octavo.plugin.files import import_file
@@ -162,8 +165,15 @@ def _from_entry_points() -> Iterator[_Found]:
             version=version,
             value=entry.value,
             origin="entry-point",
-            load=entry.load,
+            load=lambda entry=entry: _load(entry),  # type: ignore[misc]
         )
+
+
+def _load(entry: EntryPoint) -> object:
+    if not entry.pattern.match(entry.value):
+        headline = f"the entry point '{entry.name} = {entry.value}' names no object"
+        raise InvalidComponentError(headline, "write: NAME = package.module:plugin")
+    return entry.load()
 
 
 def _from_files(files: Iterable[str]) -> Iterator[_Found]:
@@ -214,11 +224,15 @@ def _settle(found: _Found, settings: DiscoverySettings, manager: HookManager) ->
     if blocked:
         return PluginRecord(**facts, state="disabled", reason=blocked)
     try:
-        plugin = _as_plugin(found.load())
-        components = declare(plugin)
+        with redirect_stdout(sys.stderr):  # what plugins print is no part of a command's output
+            plugin = _as_plugin(found.load())
+            components = declare(plugin)
         _register(manager, plugin, f"{found.distribution}:{found.name}")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it is kept
-        return PluginRecord(**facts, state="broken", reason=describe(error))
+    except FAULTS as error:  # a plugin may raise anything; it is kept
+        raise_if_signalled(error)
+        place = "" if isinstance(error, PluginError) else place_of(error)
+        reason = describe(error) + (f" ({place})" if place else "")
+        return PluginRecord(**facts, state="broken", reason=reason)
     return PluginRecord(**facts, plugin=plugin, components=components)
 
 
@@ -277,11 +291,3 @@ def _check_component(component: object, hook: str) -> None:
     if problem:
         newer = "Octavo" if component.api > kind.api else "version of the plugin"
         raise InvalidComponentError(problem, f"'{component.name}' needs a newer {newer}")
-
-
-def describe(error: BaseException) -> str:
-    """Return an error on one line: its type and message, or only the message for our own."""
-    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
-    if isinstance(error, PluginError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +67,9 @@ def import_target(target: str) -> Any:
     Raises ImportError when the module lacks the name; what the import raises goes on.
     """
     module_name, _, attribute = target.rpartition(":")
-    if module_name.endswith(".py"):
-        module = import_file(module_name)
-    else:
-        module = importlib.import_module(module_name)
+    with redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+        is_file = module_name.endswith(".py")
+        module = import_file(module_name) if is_file else importlib.import_module(module_name)
     value: Any = module
     for part in attribute.split("."):
         if not hasattr(value, part):

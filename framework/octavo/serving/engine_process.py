@@ -27,6 +27,7 @@ from octavo.errors import (
     RequestFailedError,
     UnsupportedError,
 )
+from octavo.faults import FAULTS
 from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
 from octavo.serving.controls import Action, Control, Controlled
@@ -210,7 +211,7 @@ def serve(sock: socket.socket, build: Callable[[str], ServableEngine]) -> int:
         return 1
     try:
         engine = build(first[0].config_json)
-    except Exception as error:
+    except FAULTS as error:
         if not isinstance(error, OctavoError):
             _logger.exception("the engine could not start")
         exit_code = getattr(error, "exit_code", 1)
@@ -228,7 +229,7 @@ def serve(sock: socket.socket, build: Callable[[str], ServableEngine]) -> int:
 def _run(engine: ServableEngine, channel: Channel) -> int:
     try:
         EngineLoop(engine, channel).run()
-    except Exception as error:
+    except FAULTS as error:
         _logger.exception("the engine's loop failed")
         if not isinstance(error, EngineDeadError):
             error = EngineDeadError(f"the engine failed: {type(error).__name__}: {error}")

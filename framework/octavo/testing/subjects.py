@@ -20,6 +20,7 @@ from octavo.errors import (
     UnknownComponentError,
     did_you_mean,
 )
+from octavo.faults import describe
 from octavo.plugin.build import build, load, require_interface, validate_options
 from octavo.plugin.catalogue import PYTHON, Catalogue, Entry, build_catalogue, component_of
 from octavo.plugin.component import Component
@@ -27,7 +28,6 @@ from octavo.plugin.discovery import (
     DiscoverySettings,
     PluginRecord,
     declare,
-    describe,
     plugin_in,
 )
 from octavo.plugin.files import import_file, import_target

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from octavo.cli.main import main
+from sites import SITE
 
 SIMULATE = (
     *("simulate", "--num-prompts", "2", "--input-len", "8", "--output-len", "2"),
@@ -14,10 +15,17 @@ SIMULATE = (
 #: folder; its line of the list, behind the distribution; a scheduler of it; what asking says
 WHOLE = {
     "importerror": (
-        "octavo-foo 0.3 (foo): ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'",
+        (
+            "octavo-foo 0.3 (foo): "
+            "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there' "
+            f"({SITE}/importerror/octavo_foo.py:3)"
+        ),
         "attentive",
     ),
-    "raises": ("octavo-raises 1.0 (raises): RuntimeError: no device", "raising"),
+    "raises": (
+        (f"octavo-raises 1.0 (raises): RuntimeError: no device ({SITE}/raises/octavo_raises.py:9)"),
+        "raising",
+    ),
     "misspelt": (
         (
             "octavo-misspelt 1.0 (misspelt): "

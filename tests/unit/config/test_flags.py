@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from octavo.config.explain import as_data, explain
+from octavo.cli.explanation import as_data, explain
 from octavo.config.fields import KIND_FLAGS, SETTINGS
 from octavo.config.flags import (
     Parser,

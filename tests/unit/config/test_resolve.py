@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from octavo.config.explain import explain
+from octavo.cli.explanation import explain
 from octavo.config.resolve import resolve
 from octavo.config.resolved import ResolvedConfig
 from octavo.errors import (

@@ -213,7 +213,7 @@ def test_a_policy_that_raises_cannot_hurt_requests(caplog: pytest.LogCaptureFixt
 def test_a_request_that_the_policy_cannot_order_is_refused_alone(bad_id: str) -> None:
     engine = make_engine(EngineSetup(policy=Broken("order")))
     engine.add(request("good", PROMPT, 4))
-    with pytest.raises(RequestFailedError, match="the scheduler Broken cannot order this request"):
+    with pytest.raises(RequestFailedError, match="the component Broken cannot order this request"):
         engine.add(request(bad_id, PROMPT, 4))
     assert [o.request_id for _ in range(4) for o in engine.step()] == ["good"] * 4
     assert not engine.has_work

@@ -9,6 +9,7 @@ from octavo.plugin.catalogue import build_catalogue
 from octavo.plugin.discovery import _HOOKS, DiscoverySettings, discover
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.manager import HookManager
+from sites import SITE
 
 
 def states(settings=None):
@@ -41,9 +42,16 @@ def test_stock_comes_first_then_by_name_then_files(sites, tmp_path):
         (
             "importerror",
             "octavo-foo",
-            "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'",
+            (
+                "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there' "
+                f"({SITE}/importerror/octavo_foo.py:3)"
+            ),
         ),
-        ("raises", "octavo-raises", "RuntimeError: no device"),
+        (
+            "raises",
+            "octavo-raises",
+            f"RuntimeError: no device ({SITE}/raises/octavo_raises.py:9)",
+        ),
         (
             "misspelt",
             "octavo-misspelt",
@@ -112,7 +120,8 @@ def test_strict_plugins_make_a_broken_one_fatal(sites):
 
     assert str(caught.value) == (
         "cannot load plugin octavo-foo 0.3\n"
-        "  ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'\n"
+        "  ModuleNotFoundError: No module named 'flashinfer_that_is_not_there' "
+        f"({SITE}/importerror/octavo_foo.py:3)\n"
         "  from: octavo_foo:plugin"
     )
 
@@ -199,8 +208,10 @@ def test_a_file_with_one_subclass_needs_no_plugin_attribute(sites, tmp_path):
             ),
         ),
         ("plugin = 3\n", "the plugin is a int, not an instance of OctavoSpecs"),
-        ("import nothing_here\n", "ModuleNotFoundError: No module named 'nothing_here'"),
-        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        ("import nothing_here\n", "ModuleNotFoundError: No module named 'nothing_here' (FILE:1)"),
+        ("raise SystemExit(3)\n", "SystemExit: 3 (FILE:1)"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3 (FILE:2)"),
+        ("\nraise KeyboardInterrupt\n", "KeyboardInterrupt (FILE:2)"),
     ],
 )
 def test_a_file_that_fails_is_fatal_since_it_was_asked_for(sites, tmp_path, source, reason):
@@ -211,6 +222,7 @@ def test_a_file_that_fails_is_fatal_since_it_was_asked_for(sites, tmp_path, sour
     with pytest.raises(PluginBrokenError) as caught:
         catalogue.check()
 
+    reason = reason.replace("FILE", str(file))
     assert str(caught.value) == f"cannot load plugin bad.py\n  {reason}\n  from: {file}"
 
 
@@ -232,7 +244,8 @@ def test_whoever_misses_a_name_is_told_what_was_not_loaded(sites):
         "  did you mean 'priority'?\n"
         f"  available: {stock} (octavo 0.1.0), steady (octavo-good 0.2)\n"
         "  not loaded: octavo-foo 0.3: "
-        "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'\n"
+        "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there' "
+        f"({SITE}/importerror/octavo_foo.py:3)\n"
         "  disabled: octavo-raises 1.0 ([plugins] disable)"
     )
 

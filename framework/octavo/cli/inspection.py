@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.errors import PluginError
+from octavo.faults import describe
 from octavo.plugin.build import load_options, load_params
-from octavo.plugin.discovery import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
