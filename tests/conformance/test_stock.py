@@ -1,4 +1,4 @@
-"""All stock components of the kinds that have a kit keep their promises."""
+"""All stock components keep their promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test class for each stock component of a kind that has a kit, from the catalogue.
+"""A test class for each stock component, from the catalogue.
 
 What is new in the catalogue is tested without a word; what needs a sample, or cannot be tried,
 has to be given as such, and what is given has to be there.

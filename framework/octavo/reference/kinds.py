@@ -17,7 +17,7 @@ from octavo.reference.markdown import anchor, code, first_line, inline, page, pr
 from octavo.reference.members import members
 from octavo.testing import contract
 from octavo.testing.invariants import titles_of
-from octavo.testing.kits import KITS, promises_of
+from octavo.testing.kits import promises_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,13 +111,13 @@ def invariants_page() -> str:
     for name in KINDS:
         body += [f"## {name}", table(("number", "promise", "checks"), _promises(name))]
         link = f"[{KINDS[name].interface.partition(':')[2]}](kinds/{name}.md)"
-        body.append(f"Of {link}." if name in KITS else f"Of {link}. There is no kit of this kind.")
+        body.append(f"Of {link}.")
     return page("Invariants", _INVARIANTS, body)
 
 
 def _promises(kind: str) -> Iterator[tuple[str, str, str]]:
     checks: dict[str, list[str]] = {}
-    for one in promises_of(kind) if kind in KITS else ():
+    for one in promises_of(kind):
         checks.setdefault(one.number, []).append(one.name.replace("_", " "))
     for number, title in promises(kind).items():
         yield number, inline(title), "; ".join(checks.get(number, ()))

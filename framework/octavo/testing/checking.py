@@ -36,7 +36,7 @@ class Outcome:
 
 
 def invariants_of(subject: Subject) -> list[Invariant]:
-    """Return what a component promises. Raises UnsupportedError for a kind without a kit."""
+    """Return what a component promises."""
     promises = promises_of(subject.kind)
     return [*every_invariant(promises), *promises]
 

@@ -37,6 +37,7 @@ WHAT = (
 #: far beyond what any call takes: a machine that was stopped meanwhile breaks no promise
 _HANGS_S = 60.0
 _TURNS, _TURN_S = 400, 0.005
+_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +152,12 @@ def calls_of(subject: Subject) -> list[DialectCall]:
             for one in sample_of(subject, WHAT)
         ]
     routes = run(lambda: _routes(subject))
+    names = [path for path, _ in routes]
     plain = [DialectCall(path) for path, methods in routes if "GET" in methods and "{" not in path]
     if any("POST" in methods for _, methods in routes) or not plain:
         raise SampleNeededError(
             f"dialect '{subject.name}' cannot be tried without a sample: {WHAT}",
-            f"its routes: {', '.join(path for path, _ in routes)}",
+            f"its routes: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}",
         )
     return plain
 

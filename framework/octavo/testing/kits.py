@@ -9,7 +9,7 @@ import importlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from octavo.errors import UnknownComponentError, UnsupportedError, did_you_mean
+from octavo.errors import UnknownComponentError, did_you_mean
 from octavo.plugin.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from octavo.testing.invariants import Promises
 
-#: kinds whose promises are tested; each module has `promises`
+#: of every kind; each module has `promises`
 KITS: Mapping[str, str] = MappingProxyType(
     {
         "platform": "octavo.testing.platforms",
@@ -44,18 +44,13 @@ KITS: Mapping[str, str] = MappingProxyType(
 def promises_of(kind: str) -> Promises:
     """Return the invariants of a kind.
 
-    Raises UnknownComponentError for no kind, UnsupportedError for one without a kit.
+    Raises UnknownComponentError for no kind.
     """
     if kind not in KINDS:
         raise UnknownComponentError(
             f"unknown kind '{kind}'",
             did_you_mean(kind, KINDS),
             f"kinds: {', '.join(KINDS)}",
-        )
-    if kind not in KITS:
-        raise UnsupportedError(
-            f"there are no invariants of the kind '{kind}' yet",
-            f"kinds that can be checked: {', '.join(KITS)}",
         )
     promises: Promises = importlib.import_module(KITS[kind]).promises
     return promises

@@ -61,7 +61,7 @@ def test_a_broken_promise_is_an_exit_code_and_a_counter_example(tmp_path, capsys
         (["eviction:lru", "--invariant", "E9"], "eviction has no invariant 'E9'"),
         (["eviction:lru", "--option", "x"], "--option x: no value"),
         (["weights:gguf", "--invariant", "W1"], "weights 'gguf' cannot be tried without a sample"),
-        (["dialect:openai"], "there are no invariants of the kind 'dialect' yet"),
+        (["dialect:openai"], "dialect 'openai' cannot be tried without a sample: calls"),
     ],
 )
 def test_errors_say_what_to_do(words, message, capsys):
