@@ -113,13 +113,14 @@ class Shell:
             return
         if scope["method"] == "OPTIONS" and self.litestar.cors_config is not None:
             return  # browsers ask without a key whether they may send one
-        given = headers.get(b"authorization", b"")
-        has_scheme = given[: len(_BEARER)].lower() == _BEARER
-        given = given[len(_BEARER) :].strip() if has_scheme else headers.get(b"x-api-key", b"")
-        if not sum(hmac.compare_digest(given, key) for key in self._keys):
+        bearer = headers.get(b"authorization", b"")
+        has_scheme = bearer[: len(_BEARER)].lower() == _BEARER
+        given = bearer[len(_BEARER) :].strip() if has_scheme else b""
+        both = given, headers.get(b"x-api-key", b"")  # some clients send a key of another's too
+        if not sum(hmac.compare_digest(one, key) for one in both for key in self._keys):
             raise UnauthorizedError(
                 "the API key is missing or wrong",
-                "send it as the header `Authorization: Bearer KEY`",
+                "send it as the header `Authorization: Bearer KEY` or `x-api-key: KEY`",
             )
 
     def _log(self, scope: HTTPScope, exchange: _Exchange) -> None:
