@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from octavo.engine.messages import EngineInfo
     from octavo.serving import protocol
 
+#: how requests end that were answered
+_GOOD_ENDS = frozenset({"stop", "length"})
 _logger = logging.getLogger("octavo.serving")
 
 
@@ -41,7 +44,9 @@ class RestartPolicy:
     """How often a dead engine is replaced before it is given up.
 
     The pause doubles with each death in a row, up to `max_delay_s`. An engine that ran for
-    `healthy_after_s` ends the row; after `max_in_row` restarts the next death is the last.
+    `healthy_after_s`, or that answered a request to its end, ends the row; after `max_in_row`
+    restarts the next death is the last. So that no loop goes on for ever in which an engine
+    answers some and dies of others, so is the one after `max_in_window` deaths in `window_s`.
 
     An engine that `is_on_demand` is given up for that time only: the next request starts it.
     """
@@ -50,6 +55,8 @@ class RestartPolicy:
     first_delay_s: float = 0.25
     max_delay_s: float = 10.0
     healthy_after_s: float = 60.0
+    max_in_window: int = 20
+    window_s: float = 600.0
     is_on_demand: bool = False
 
     def delay_s(self, num_in_row: int) -> float:
@@ -85,6 +92,8 @@ class EngineKeeper:
         self._starting: asyncio.Task[EngineInfo] | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._num_in_row = 0
+        self._deaths_s: deque[float] = deque()
+        self._has_served = False
         self._ready_at_s = 0.0
 
     @property
@@ -93,6 +102,11 @@ class EngineKeeper:
         if self._info is None:
             raise EngineDeadError("the engine has not started yet")
         return self._info
+
+    @property
+    def was_ready(self) -> bool:
+        """Return whether there ever was an engine."""
+        return self._info is not None
 
     @property
     def engine_pid(self) -> int | None:
@@ -179,11 +193,19 @@ class EngineKeeper:
     async def _connect(self, process: EngineProcess | None) -> EngineInfo:
         if process is None:
             process = start_engine_process(self._config_json, self._command)
-        self.connection = EngineConnection(process, self._on_batch, self._on_lost)
+        self._has_served = False
+        self.connection = EngineConnection(process, self._take, self._on_lost)
         self._info = await self.connection.start()
         self.state = EngineState.READY
         self._ready_at_s = asyncio.get_running_loop().time()
         return self._info
+
+    def _take(self, batch: protocol.Batch) -> None:
+        """Hand on what the engine says, and note when it has answered somebody to the end."""
+        if not self._has_served:
+            ends = (output.finish_reason for output in batch.outputs)
+            self._has_served = any(end in _GOOD_ENDS for end in ends)
+        self._on_batch(batch)
 
     def _on_lost(self, error: EngineDeadError) -> None:
         if self.state is not EngineState.READY:
@@ -194,15 +216,23 @@ class EngineKeeper:
 
     async def _replace(self) -> None:
         """Start engines until one is ready, or until too many have died in a row."""
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._ready_at_s >= self._restart.healthy_after_s:
+        now_s = asyncio.get_running_loop().time()
+        if self._has_served or now_s - self._ready_at_s >= self._restart.healthy_after_s:
             self._num_in_row = 0
+        self._deaths_s.append(now_s)
+        while self._deaths_s[0] < now_s - self._restart.window_s:
+            self._deaths_s.popleft()
+        num_deaths = len(self._deaths_s)
+        if num_deaths > self._restart.max_in_window and self.connection is not None:
+            within = f"{num_deaths} times within {self._restart.window_s:g} s"
+            self._give_up(f"died {within}", self.connection.process.describe_exit())
+            return
         while self.state is EngineState.RESTARTING and self.connection is not None:
             process = self.connection.process
             await asyncio.to_thread(process.end, 1.0)
             self._num_in_row += 1
             if self._num_in_row > self._restart.max_in_row:
-                self._give_up(f"the engine process died: {process.describe_exit()}")
+                self._give_up(f"died {self._num_in_row} times in a row", process.describe_exit())
                 return
             delay_s = self._restart.delay_s(self._num_in_row)
             _logger.error(
@@ -218,11 +248,12 @@ class EngineKeeper:
                 _logger.warning("the engine runs again (process %d)", self.engine_pid or 0)
                 return
 
-    def _give_up(self, last: str) -> None:
-        headline = f"the engine died {self._num_in_row} times in a row"
+    def _give_up(self, what: str, ended: str) -> None:
+        headline, last = f"the engine {what}", f"the engine process died: {ended}"
         if self._restart.is_on_demand:
             _logger.error("%s: %s; the next request for the model starts it again", headline, last)
             self.state, self._num_in_row = EngineState.UNLOADED, 0
+            self._deaths_s.clear()
             return
         self.state = EngineState.FAILED
         if not self.failed.done():

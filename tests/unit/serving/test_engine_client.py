@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -200,6 +201,37 @@ def test_B148_a_crash_loop_is_given_up_with_an_error():
         assert client.state is EngineState.FAILED
 
     run(scenario)
+
+
+async def die(client):
+    """Kill the engine, and wait for the next one or for the end."""
+    os.kill(client.engine_pid, signal.SIGKILL)
+    await until(lambda: client.state is not EngineState.READY)
+    await until(lambda: client.state in {EngineState.READY, EngineState.FAILED})
+
+
+def test_an_engine_that_answers_between_its_deaths_is_not_given_up():
+    async def scenario(client):
+        for number in range(5):
+            assert await ids_of(client, request_of(f"r{number}")) == [1, 2, 3, 256]
+            await die(client)
+            assert client.state is EngineState.READY
+        await die(client)  # nobody is answered any more: the row goes on from the last
+        await die(client)
+        assert client.state is EngineState.FAILED
+
+    run(scenario)
+
+
+def test_an_engine_that_answers_some_and_dies_of_others_for_ever_is_given_up():
+    async def scenario(client):
+        for number in range(4):
+            assert await ids_of(client, request_of(f"r{number}")) == [1, 2, 3, 256]
+            await die(client)
+        with pytest.raises(EngineDeadError, match="died 4 times within 600 s"):
+            client.failed.result()
+
+    run(scenario, restart=replace(FAST_RESTART, max_in_window=3))
 
 
 def test_typed_start_up_errors_reach_the_parent_and_leave_nothing_running():
