@@ -75,7 +75,7 @@ class TakesAnyConfig(LoraFormat):
 
     def read(self, path):
         config = path / CONFIG
-        if config.exists() and config.read_bytes()[:2] == b"\x80\x04":
+        if config.exists() and config.read_bytes().endswith(b"R."):
             pickle.loads(config.read_bytes())  # noqa: S301 - that is its fault
         return super().read(path)
 
