@@ -67,6 +67,29 @@ class Lowers(_Wrapped):
         return self.tokenizer.encode(text.lower(), add_special_tokens)
 
 
+class OneKindOfLines(_Wrapped):
+    def encode(self, text, add_special_tokens=True):
+        return self.tokenizer.encode(text.replace("\r\n", "\n"), add_special_tokens)
+
+
+class LosesTheLastSpace(_Wrapped):
+    def encode(self, text, add_special_tokens=True):
+        return self.tokenizer.encode(text.rstrip("\u00a0"), add_special_tokens)
+
+
+class LosesPlane16(_Wrapped):
+    """Has no such byte, where all else is as it should be."""
+
+    def token_bytes(self, token_id):
+        return self.tokenizer.token_bytes(token_id).replace(b"\xf4", b"")
+
+    def decode(self, ids, skip_special_tokens=True):
+        left = set(self.special_ids) if skip_special_tokens else set()
+        return b"".join(self.token_bytes(one) for one in ids if one not in left).decode(
+            "utf-8", "replace"
+        )
+
+
 class WholeCharacters(_Wrapped):
     """Reads each token's bytes as text of its own."""
 
@@ -197,14 +220,17 @@ class NumbersForFacts(CpuPlatform):
 
 
 MUTANTS = [
-    ("tokenizer", of(SpacesBetween), "T1", model_folder),
-    ("tokenizer", of(SplitsMarkers), "T2", model_folder),
-    ("tokenizer", of(StrictText), "T3", model_folder),
-    ("tokenizer", of(EndsOutside), "T4", model_folder),
-    ("tokenizer", of(Lowers), "T5", model_folder),
-    ("tokenizer", of(WholeCharacters), "T6", model_folder),
-    ("tokenizer", of(OneSpelling), "T7", model_folder),
-    ("tokenizer", LoadsAnything, "T8", gguf_vocabulary),
+    ("tokenizer", of(SpacesBetween), "K1", model_folder),
+    ("tokenizer", of(SplitsMarkers), "K2", model_folder),
+    ("tokenizer", of(StrictText), "K3", model_folder),
+    ("tokenizer", of(EndsOutside), "K4", model_folder),
+    ("tokenizer", of(Lowers), "K5", model_folder),
+    ("tokenizer", of(OneKindOfLines), "K5", model_folder),
+    ("tokenizer", of(LosesTheLastSpace), "K5", model_folder),
+    ("tokenizer", of(LosesPlane16), "K5", model_folder),
+    ("tokenizer", of(WholeCharacters), "K6", model_folder),
+    ("tokenizer", of(OneSpelling), "K7", model_folder),
+    ("tokenizer", LoadsAnything, "K8", gguf_vocabulary),
     ("weights", DropsRope, "W1", gguf_model),
     ("weights", NamesTwice, "W2", gguf_model),
     ("weights", ReadsEveryFile, "W3", model_folder),

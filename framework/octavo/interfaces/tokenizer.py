@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class Tokenizer(ABC):
     """Text to ids and back. Thread-safe: nothing changes after loading.
 
-    T1  `decode(ids)` is the tokens' bytes joined, then read as UTF-8 with errors replaced; no
+    K1  `decode(ids)` is the tokens' bytes joined, then read as UTF-8 with errors replaced; no
         space is put between or around tokens. Where `strips_leading_space`, one leading space
         of the whole is then taken away. This holds where `has_exact_bytes`, which is every
         byte-level and byte-fallback vocabulary; elsewhere the library's own decoder is asked.
-    T2  a marker (an added token) is one id wherever its text stands, whatever surrounds it.
-    T3  `encode` never fails on a string: a lone surrogate is read as U+FFFD.
-    T4  every id that a property returns is below `vocab_size`.
+    K2  a marker (an added token) is one id wherever its text stands, whatever surrounds it.
+    K3  `encode` never fails on a string: a lone surrogate is read as U+FFFD.
+    K4  every id that a property returns is below `vocab_size`.
     """
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def has_exact_bytes(self) -> bool:
-        """Return whether rule T1 holds, so that text may be streamed from `token_bytes` alone."""
+        """Return whether rule K1 holds, so that text may be streamed from `token_bytes` alone."""
 
     @property
     @abstractmethod
@@ -114,16 +114,16 @@ class Tokenizer(ABC):
 class TokenizerFormat(ABC):
     """A way in which tokenizers are stored. Its constructor reads no file.
 
-    Of the tokenizers that it loads, T1 to T4 say what `Tokenizer` says:
+    Of the tokenizers that it loads, K1 to K4 say what `Tokenizer` says:
 
-    T1  `decode(ids)` is the tokens' bytes joined, where `has_exact_bytes`.
-    T2  a marker (an added token) is one id wherever its text stands.
-    T3  `encode` never fails on a string; a lone surrogate is read as U+FFFD.
-    T4  every id that a property returns is below `vocab_size`; outside there is no text.
-    T5  a text that is encoded and decoded comes back, where `has_exact_bytes`.
-    T6  in whatever pieces ids come, the text that is streamed is the one that is decoded at once.
-    T7  the spelling of an id leads back to it.
-    T8  a path without such a tokenizer has reasons in `why_not`, and `load` raises ModelLoadError.
+    K1  `decode(ids)` is the tokens' bytes joined, where `has_exact_bytes`.
+    K2  a marker (an added token) is one id wherever its text stands.
+    K3  `encode` never fails on a string; a lone surrogate is read as U+FFFD.
+    K4  every id that a property returns is below `vocab_size`; outside there is no text.
+    K5  a text that is encoded and decoded comes back, where `has_exact_bytes`.
+    K6  in whatever pieces ids come, the text that is streamed is the one that is decoded at once.
+    K7  the spelling of an id leads back to it.
+    K8  a path without such a tokenizer has reasons in `why_not`, and `load` raises ModelLoadError.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The promises of tokenizers: T1 to T8, on one that the suite's sample leads to.
+"""The promises of tokenizers: K1 to K8, on one that the suite's sample leads to.
 
 `sample`: the path of a model whose tokenizer is stored in this format.
 
@@ -19,6 +19,7 @@ from octavo.testing.invariants import PromiseBroken, Promises
 from octavo.testing.samples import path_of_sample
 from octavo.testing.searching import for_all
 from octavo.testing.suite import Suite
+from octavo.testing.tokenizer_texts import TEXTS, hard_texts, texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
 
 promises = Promises("tokenizer", TokenizerFormat)
 
-TEXTS = (
-    "Hello, world!",
-    "  two spaces, and a\ttab\n\nand lines \n",
-    "naïve café, Größe, Ærøskøbing",
-    "日本語のテキスト 中文 한국어",
-    "🙂🙃 flags 🇩🇰 and families 👨‍👩‍👧‍👦",
-    "x = [1, 2.5e-3]; if (a != b) { return c->d; }",
-    "ﷺ e\u0301 \u200bzero-width",
-    "",
-    " ",
-)
 _WHAT = "the path of a model with such a tokenizer"
 
 
@@ -54,7 +44,7 @@ def loaded(subject: Subject) -> Tokenizer:
     return tokenizer
 
 
-@promises.keeps("T1")
+@promises.keeps("K1")
 def decoding_joins_the_bytes_of_tokens(subject: Subject) -> str | None:
     """Of texts, and of ids in any order."""
     tokenizer = loaded(subject)
@@ -76,7 +66,7 @@ def decoding_joins_the_bytes_of_tokens(subject: Subject) -> str | None:
     return None
 
 
-@promises.keeps("T2")
+@promises.keeps("K2")
 def a_marker_is_one_id_wherever_it_stands(subject: Subject) -> None:
     """Whatever surrounds it."""
     tokenizer = loaded(subject)
@@ -93,7 +83,7 @@ def a_marker_is_one_id_wherever_it_stands(subject: Subject) -> None:
                 )
 
 
-@promises.keeps("T3")
+@promises.keeps("K3")
 def encoding_never_fails(subject: Subject) -> None:
     """Also for lone surrogates, control characters and what nobody writes."""
     tokenizer = loaded(subject)
@@ -111,7 +101,7 @@ def encoding_never_fails(subject: Subject) -> None:
         raise PromiseBroken(f"a lone surrogate is read as {lone}, and U+FFFD as {marked}")
 
 
-@promises.keeps("T4")
+@promises.keeps("K4")
 def ids_are_below_the_size_of_the_vocabulary(subject: Subject) -> None:
     """Those of all properties; outside there is no text."""
     tokenizer = loaded(subject)
@@ -127,17 +117,26 @@ def ids_are_below_the_size_of_the_vocabulary(subject: Subject) -> None:
             raise PromiseBroken(f"id {outside} is outside of the vocabulary, and is {given}")
 
 
-@promises.keeps("T5")
-def a_text_comes_back(subject: Subject) -> None:
-    """What was encoded is decoded, where the tokenizer keeps bytes."""
+@promises.keeps("K5")
+def a_text_comes_back(subject: Subject) -> str | None:
+    """Of all planes, with every space and control at its ends, and at random."""
     tokenizer = loaded(subject)
-    for text in TEXTS:
+    if not tokenizer.has_exact_bytes:
+        return "it does not keep bytes (has_exact_bytes is False)"
+
+    def body(text: str) -> None:
+        wanted = text.removeprefix(" ") if tokenizer.strips_leading_space else text
         again = tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))
-        if tokenizer.has_exact_bytes and again not in {text, text.removeprefix(" ")}:
+        if again not in {text, wanted}:
             raise PromiseBroken(f"{text!r} comes back as {again!r}")
 
+    for text in (*TEXTS, *hard_texts()):
+        body(text)
+    for_all(subject, texts(), body, examples=200)
+    return None
 
-@promises.keeps("T6")
+
+@promises.keeps("K6")
 def every_split_streams_the_same_text(subject: Subject) -> None:
     """Token by token, in two pieces cut anywhere, and in random pieces."""
     tokenizer = loaded(subject)
@@ -161,7 +160,7 @@ def _streamed(tokenizer: Tokenizer, ids: list[int], cuts: list[int]) -> str:
     return "".join(parts) + detokenizer.finish()
 
 
-@promises.keeps("T7")
+@promises.keeps("K7")
 def spellings_lead_there_and_back(subject: Subject) -> None:
     """Each id has one spelling, which is its own."""
     tokenizer = loaded(subject)
@@ -176,7 +175,7 @@ def spellings_lead_there_and_back(subject: Subject) -> None:
         raise PromiseBroken("a token that is not there has an id")
 
 
-@promises.keeps("T8")
+@promises.keeps("K8")
 def a_path_without_one_is_told_and_refused(subject: Subject) -> str:
     """`why_not` has reasons, none for the sample, and `load` raises the typed error."""
     one: TokenizerFormat = subject.build()
