@@ -14,6 +14,7 @@ import time
 
 _EVENT = b"data: "
 _LAST = b"data: [DONE]"
+_GOOD = b"HTTP/1.1 200"
 _READ_BYTES = 1 << 16
 _PATIENCE_S = 300.0
 
@@ -41,17 +42,14 @@ class _Stream:
     def read(self) -> None:
         """Read what is there."""
         data = self.socket.recv(_READ_BYTES)
-        if not self.num_events and data.startswith(b"HTTP/1.1 200"):
-            self.is_ok = True
         seen = self._tail + data
-        self.num_events += seen.count(_EVENT)
-        if _LAST in seen:
-            self.num_events -= 1
-            self.is_done = True
-        keep = len(_EVENT) - 1
-        self._tail = seen[-keep:]
-        if not data:
-            self.is_done = True
+        self.is_ok = self.is_ok or seen.startswith(_GOOD)
+        is_last = _LAST in seen
+        self.is_done = is_last or not data
+        # what begins in the tail is counted with the bytes that follow it
+        tail = max(0, len(seen) - len(_LAST) + 1)
+        self.num_events += seen.count(_EVENT, 0, tail + len(_EVENT) - 1) - is_last
+        self._tail = seen[tail:]
 
 
 def read_all(port: int, bodies: list[bytes]) -> dict[str, float]:
