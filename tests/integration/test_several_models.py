@@ -43,6 +43,22 @@ def test_the_first_is_loaded_at_once_and_others_with_their_first_request():
         assert server.stop() == 0
 
 
+def test_a_model_that_sleeps_is_not_loaded_by_requests():
+    with scripted_server_process(models=TWO) as server:
+        assert server.http.post("/sleep?model=second").status_code == 200
+        assert server.post(COMPLETIONS, model="second", prompt="hi").status_code == 503
+        assert text_of(server, "first") == "hi"
+        assert len(engines(server)) == 1
+        assert server.http.post("/wake_up").status_code == 200
+        assert status(server)["second"] == "unloaded"
+        assert text_of(server, "second") == "hi"
+        assert server.http.post("/sleep").status_code == 200
+        assert engines(server) == []
+        assert server.http.post("/wake_up?model=second").status_code == 200
+        assert text_of(server, "second") == "hi"
+        assert server.post(COMPLETIONS, model="first", prompt="hi").status_code == 503
+
+
 def test_many_who_ask_at_once_share_one_engine():
     with scripted_server_process(models=TWO) as server, ThreadPoolExecutor(12) as threads:
         texts = threads.map(lambda _: text_of(server, "second"), range(12))

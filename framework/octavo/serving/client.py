@@ -166,8 +166,8 @@ class EngineClient:
         """Return whether the engine could do it. Raises EngineDeadError when there is none."""
         return await self._keeper.require().control(action)
 
-    async def load(self) -> None:
-        """Start the engine if it was unloaded. Raises EngineDeadError, and its typed error."""
+    async def reload(self) -> None:
+        """Start the engine again after `unload`. Raises EngineDeadError, and its typed error."""
         await self._keeper.ready()
 
     async def unload(self) -> None:

@@ -21,6 +21,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.sleep_level: int | None = None
+        self.had_engine = False
         self._is_open = asyncio.Event()
         self._is_open.set()
 
@@ -37,9 +38,9 @@ class Gate:
         """Let requests through, those that wait first."""
         self._is_open.set()
 
-    def sleep(self, level: int) -> None:
-        """Refuse new requests, and those that wait."""
-        self.sleep_level = level
+    def sleep(self, level: int, *, had_engine: bool) -> None:
+        """Refuse new requests, and those that wait. `had_engine`: one is to run again later."""
+        self.sleep_level, self.had_engine = level, had_engine
         self._is_open.set()
 
     def wake(self) -> None:

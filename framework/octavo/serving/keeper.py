@@ -104,11 +104,6 @@ class EngineKeeper:
         return self._info
 
     @property
-    def was_ready(self) -> bool:
-        """Return whether there ever was an engine."""
-        return self._info is not None
-
-    @property
     def engine_pid(self) -> int | None:
         """Return the process id of the running engine, or None."""
         connection = self.connection

@@ -143,11 +143,12 @@ class ServedModel:
     async def ready(self) -> None:
         """Return when the model can be asked. All who wait share its loading.
 
-        Raises EngineDeadError when it cannot be loaded. A model that was known and is unloaded is
-        ready: its engine starts with the next call.
+        Raises EngineDeadError when it cannot be loaded, and SleepingError when it is not to be. A
+        model that was known and is unloaded is ready: its engine starts with the next call.
         """
         if self.is_known:
             return
+        await self.client.gate.passed()
         if self._loading is None:
             self._loading = asyncio.create_task(self.load())
             self._loading.add_done_callback(self._forget_loading)

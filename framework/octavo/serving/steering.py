@@ -54,19 +54,25 @@ async def sleep(client: EngineClient, level: int, mode: Mode) -> None:
 
     With KEEP what runs is ended, as with ABORT: there is nowhere to keep it.
     """
+    if client.gate.sleep_level is not None:
+        return
     with _closing(client.gate):
         await _control(client, Action.THAW)  # what was frozen could not run out
         await _run_out(client, mode)
-    client.gate.sleep(level)
+    client.gate.sleep(level, had_engine=client.state is EngineState.READY)
     await client.unload()
     _logger.info("the model sleeps, and its memory is free")
 
 
 async def wake_up(client: EngineClient) -> None:
-    """Start the engine, and let requests through. Raises EngineDeadError when it cannot start."""
+    """Let requests through, and start the engine again if it ran before.
+
+    Raises EngineDeadError when it cannot start.
+    """
     if client.gate.sleep_level is None:
         return
-    await client.load()
+    if client.gate.had_engine:
+        await client.reload()
     client.gate.wake()
 
 

@@ -35,7 +35,7 @@ class Client:
     async def unload(self):
         self.state = EngineState.UNLOADED
 
-    async def load(self):
+    async def reload(self):
         self.state = EngineState.READY
 
 
@@ -51,7 +51,7 @@ def test_who_waits_goes_on_or_is_refused():
         gate.pause()
         refused = asyncio.create_task(gate.passed())
         await asyncio.sleep(0)
-        gate.sleep(1)
+        gate.sleep(1, had_engine=False)
         with pytest.raises(SleepingError):
             await refused
         gate.wake()
@@ -82,6 +82,7 @@ def test_sleep_ends_what_runs_and_waking_up_loads_again():
         assert client.ended == ["a-0"]
         assert (client.gate.sleep_level, client.state) == (2, EngineState.UNLOADED)
         assert await steering.reset_prefix_cache(client)  # there is none
+        await steering.sleep(client, 1, Mode.ABORT)  # it does so already
         await steering.wake_up(client)
         await steering.wake_up(client)
         assert (client.gate.sleep_level, client.state) == (None, EngineState.READY)
