@@ -6,15 +6,18 @@ Knows the words of the command. Does not know how settings are merged or explain
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.cli.explanation import as_data, explain
-from octavo.config.flags import add_config_arguments, given_models, resolve_arguments
+from octavo.cli.inspection import problems_in_use
+from octavo.config.flags import add_config_arguments, given_models, resolve_arguments_with_catalogue
 from octavo.errors import ConfigError
 from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.parsers import parsers_of
 from octavo.model_files import describe_model, load_tokenizer, locate_model
+from octavo.plugin.build import title
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the resolved config. Raises ConfigError when it is given twice."""
+    """Print the resolved config. Raises ConfigError when it is given twice.
+
+    Exit code 1 when a component in use is known to be broken.
+    """
     subject: str | None = args.subject
     model = None
     if subject is not None and Path(subject).suffix.lower() in _SUFFIXES:
@@ -57,16 +63,21 @@ def run(args: argparse.Namespace) -> int:
         if given_models(args) not in {(), (model,)}:
             headline = f"two models: '{model}' and --model '{given_models(args)[0]}'"
             raise ConfigError(headline, "give the model once")
-    config = resolve_arguments(args, model=model)
+    config, catalogue = resolve_arguments_with_catalogue(args, model=model)
+    for note in config.notes:
+        print(f"note: {note}", file=sys.stderr)
+    entries = [catalogue.get(one.kind, one.name) for one in config.in_use]
+    broken = [f"{title(one)}: {why}" for one in entries for why in problems_in_use(one)]
     parsers = _parsers(config) if args.parsers else {}
     if args.json:
-        print(json.dumps(as_data(config) | ({"parsers": parsers} if parsers else {}), indent=2))
-        return 0
-    print(explain(config, show_all=args.all))
+        data = as_data(config, broken) | ({"parsers": parsers} if parsers else {})
+        print(json.dumps(data, indent=2))
+        return 1 if broken else 0
+    print(explain(config, broken, show_all=args.all))
     for role, one in parsers.items():
         print(f"\n{role} of this model: {one['name']}")
         print(*(f"  {why}" for why in one["why"].split("; ")), sep="\n")
-    return 0
+    return 1 if broken else 0
 
 
 def _parsers(config: ResolvedConfig) -> dict[str, dict[str, str]]:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from octavo.cli.columns import columns
 from octavo.config.fields import HIDDEN, SECRETS, SETTINGS
+from octavo.errors import PluginError
 from octavo.plugin.build import validate_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from octavo.config.resolved import ResolvedComponent, ResolvedConfig
 
 
-def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
+def explain(config: ResolvedConfig, broken: Sequence[str] = (), *, show_all: bool = False) -> str:
     """Return the settings with their origins, then each kind with what was chosen and why.
+
+    `broken` says what is known to be wrong with components in use.
 
     Settings that are defaults, a component's too, are left out unless `show_all`. Imports the
     options models.
@@ -31,8 +35,9 @@ def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
     lines += [f"  {row}" for row in columns(rows)] or ["  none"]
     lines += ["", "components"]
     lines += [f"  {row}" for row in columns(_choices(config))]
+    lines += ["", "broken", *(f"  {one}" for one in broken)] if broken else []
     for one in components(config):
-        options = effective_options(one)
+        options = _options_or_none(one)
         if options:
             lines += ["", f"options of {one.kind} '{one.name}'"]
             origins = (_option_origin(config, one, key) for key in options)
@@ -44,7 +49,7 @@ def explain(config: ResolvedConfig, *, show_all: bool = False) -> str:
     return "\n".join(lines)
 
 
-def as_data(config: ResolvedConfig) -> dict[str, Any]:
+def as_data(config: ResolvedConfig, broken: Sequence[str] = ()) -> dict[str, Any]:
     """Return the config as plain data: secrets hidden, each option filled in, with its origin."""
     data: dict[str, Any] = config.model_dump(mode="json", by_alias=True)
     for section, key in SECRETS:
@@ -54,11 +59,11 @@ def as_data(config: ResolvedConfig) -> dict[str, Any]:
     for kind, every in config.active.items():
         for index, one in enumerate(every):
             data["active"][kind][index] |= _options_data(config, one)
-    return data
+    return data | ({"broken": list(broken)} if broken else {})
 
 
 def _options_data(config: ResolvedConfig, one: ResolvedComponent) -> dict[str, Any]:
-    options = effective_options(one)
+    options = _options_or_none(one)
     origins = {key: _option_origin(config, one, key) for key in options}
     return {"options": options, "option-origins": origins}
 
@@ -76,14 +81,12 @@ def effective_options(one: ResolvedComponent) -> dict[str, Any]:
     return validate_options(one, one.options).model_dump(mode="json", by_alias=True)
 
 
-def columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Align rows of equal length into lines."""
-    table = list(rows)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
-    ]
+def _options_or_none(one: ResolvedComponent) -> dict[str, Any]:
+    """Return the effective options; none where their model is broken, which is told elsewhere."""
+    try:
+        return effective_options(one)
+    except PluginError:
+        return {}
 
 
 def _settings(config: ResolvedConfig) -> Iterable[tuple[Any, Any, str]]:

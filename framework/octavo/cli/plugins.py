@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from octavo.cli import plugins_check, plugins_new
-from octavo.cli.explanation import columns
-from octavo.cli.inspection import problems_of
+from octavo.cli import plugins_check, plugins_list, plugins_new
+from octavo.cli.columns import columns, printable, terminal_width
+from octavo.cli.inspection import problems_in_use
 from octavo.config.auto import AutoContext, table_of_reasons
 from octavo.config.flags import add_config_arguments, flags_of
 from octavo.config.resolve import catalogue_for, resolve
 from octavo.config.schema import EngineConfig, ModelConfig
 from octavo.errors import ConfigError, PluginError, UnknownComponentError, did_you_mean
-from octavo.plugin.build import load_options, load_params
+from octavo.plugin.build import load_options, load_params, title
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.options import INSTEAD
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from octavo.plugin.catalogue import Catalogue, Entry
     from octavo.plugin.discovery import PluginRecord
+    from octavo.plugin.kinds import Kind
 
 ACTIONS = {
     "list": "every component, and the state of every plugin",
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.new_name is not None:
         raise ConfigError(f"octavo plugins {args.action}: unexpected argument '{args.new_name}'")
     if args.action == "list":
-        return _list(catalogue, args.name, as_json=args.json)
+        return plugins_list.run(catalogue, args.name, as_json=args.json)
     if args.name is None:
         headline = f"octavo plugins {args.action}: of what?"
         raise ConfigError(headline, "give KIND, NAME or KIND:NAME; `octavo plugins list` has them")
@@ -72,65 +73,40 @@ def run(args: argparse.Namespace) -> int:
     return _why(catalogue, args)
 
 
-def _list(catalogue: Catalogue, kind: str | None, *, as_json: bool) -> int:
-    if kind is not None and kind not in KINDS:
-        headline = f"unknown kind '{kind}'"
-        raise UnknownComponentError(
-            headline, did_you_mean(kind, KINDS), f"kinds: {', '.join(KINDS)}"
-        )
-    entries = [entry for one in KINDS if kind in {None, one} for entry in catalogue.all(one)]
-    conflicts = list(catalogue.conflicts.values())
-    if as_json:
-        data = {
-            "plugins": [_plugin_data(record) for record in catalogue.plugins],
-            "components": [
-                {**_component_data(entry), "problems": problems_of(entry)} for entry in entries
-            ],
-            "conflicts": [str(conflict) for conflict in conflicts],
-        }
-        print(json.dumps(data, indent=2))
-    else:
-        rows = [("KIND", "NAME", "PROVIDER", "SUMMARY")]
-        rows += [(one.kind, one.name, one.provider, one.component.summary) for one in entries]
-        print("\n".join([*columns(rows), "", *_plugin_lines(catalogue, entries)]))
-        for conflict in conflicts:
-            print(f"\n{conflict}")
-    return 1 if conflicts else 0
-
-
-def _plugin_lines(catalogue: Catalogue, entries: list[Entry]) -> Iterator[str]:
-    """Yield a line for each distribution that is whole, and one for each thing that is not."""
-    active: dict[str, int] = {}
-    for record in catalogue.plugins:
-        if record.state == "active":
-            active[record.provider] = active.get(record.provider, 0) + 1
-    yield "plugins"
-    for provider, count in active.items():
-        yield f"  active    {provider}" + (f" ({count} entry points)" if count > 1 else "")
-    for record in catalogue.plugins:
-        if record.state != "active":
-            yield f"  {record.state:8}  {record.provider} ({record.name}): {record.reason}"
-        for text in record.deprecations:
-            yield f"  ageing    {record.provider} ({record.name}): {text}"
-    for entry in entries:
-        for problem in problems_of(entry):
-            yield f"  broken    {entry.provider}: {entry.kind} '{entry.name}': {problem}"
-
-
 def _info(catalogue: Catalogue, name: str, *, as_json: bool) -> int:
+    if name in KINDS and not any(name in table for table in catalogue.entries.values()):
+        return _info_kind(catalogue, KINDS[name], as_json=as_json)
     found = _find(catalogue, name)
     if as_json:
         print(
-            json.dumps([{**_component_data(entry), **_schemas(entry)} for entry in found], indent=2)
+            json.dumps(
+                [{**plugins_list.component_data(entry), **_schemas(entry)} for entry in found],
+                indent=2,
+            )
         )
         return 0
     print("\n\n".join("\n".join(_describe(entry)) for entry in found))
     return 0
 
 
+def _info_kind(catalogue: Catalogue, kind: Kind, *, as_json: bool) -> int:
+    """Say what a kind decides, and which components of it there are."""
+    entries = catalogue.all(kind.name)
+    if as_json:
+        components = [plugins_list.component_data(entry) for entry in entries]
+        facts = {"kind": kind.name, "decides": kind.decides, "default": kind.default}
+        print(json.dumps({**facts, "components": components}, indent=2))
+        return 0
+    print(f"'{kind.name}' is a kind of component: {kind.decides} (default: {kind.default})")
+    rows = [(f"  {one.name}", one.provider, one.component.summary) for one in entries]
+    print("\n".join(columns(rows, terminal_width())))
+    print(f"octavo plugins info {kind.name}:NAME shows one of them")
+    return 0
+
+
 def _describe(entry: Entry) -> Iterator[str]:
     component = entry.component
-    yield f"{entry.kind} '{entry.name}': {component.summary or '(no summary)'}"
+    yield f"{entry.kind} '{entry.name}': {printable(component.summary) or '(no summary)'}"
     facts = [
         ("provider", entry.provider),
         ("target", entry.target),
@@ -173,13 +149,26 @@ def _why(catalogue: Catalogue, args: argparse.Namespace) -> int:
     records = [one for one in catalogue.plugins if name in {one.distribution, one.name, one.key}]
     if records:
         lines = {f"{one.provider} ({one.name}): {_state(one)}" for one in records}
-        return _say(sorted(lines), as_json=args.json)
+        declared = {(kind, one.name) for record in records for kind, one in record.components}
+        tables = catalogue.entries
+        entries = [tables[kind][one] for kind, one in sorted(declared) if one in tables[kind]]
+        return _say([*sorted(lines), *_broken(entries)], as_json=args.json)
     catalogue.check()
     found = _find(catalogue, name)
-    lines_of = [
-        f"{entry.kind} '{entry.name}' is there: {entry.provider} provides it" for entry in found
-    ]
+    lines_of = []
+    for entry in found:
+        there = f"{entry.kind} '{entry.name}' is there: {entry.provider} provides it"
+        lines_of += _broken([entry]) or [there]
     return _say(lines_of, as_json=args.json)
+
+
+def _broken(entries: list[Entry]) -> list[str]:
+    """Return what is known to be wrong with components, one sentence each."""
+    return [
+        f"{title(entry)} is broken: {problem}"
+        for entry in entries
+        for problem in problems_in_use(entry)
+    ]
 
 
 def _why_kind(catalogue: Catalogue, args: argparse.Namespace) -> int:
@@ -224,35 +213,14 @@ def _find(catalogue: Catalogue, name: str) -> list[Entry]:
     if found:
         return found
     names = {one for table in catalogue.entries.values() for one in table}
-    broken = [f"not loaded: {one.provider}: {one.reason}" for one in catalogue.broken]
+    broken = [
+        f"not loaded: {one.provider}: {one.reason}"
+        for one in sorted(catalogue.broken, key=lambda one: one.has_to_do_with(rest), reverse=True)
+    ]
     headline = f"no component is called '{rest}'"
     raise UnknownComponentError(
         headline, did_you_mean(rest, names), *broken, "octavo plugins list shows all"
     )
-
-
-def _plugin_data(record: PluginRecord) -> dict[str, Any]:
-    keys = ("name", "distribution", "version", "value", "origin", "state", "reason")
-    facts = {key: getattr(record, key) for key in keys}
-    return {**facts, "deprecations": list(record.deprecations)}
-
-
-def _component_data(entry: Entry) -> dict[str, Any]:
-    component = entry.component
-    return {
-        "kind": entry.kind,
-        "name": entry.name,
-        "provider": entry.provider,
-        "target": entry.target,
-        "options": entry.options_target,
-        "params": entry.params_target,
-        "summary": component.summary,
-        "offers": sorted(component.offers),
-        "requires": list(component.requires),
-        "replaces": component.replaces,
-        "api": component.api,
-        "rank": component.rank,
-    }
 
 
 def _raw_epilog() -> type[argparse.HelpFormatter]:

@@ -194,7 +194,7 @@ class Catalogue:
             f"'{name}' is a component of kind {elsewhere[0]}" if elsewhere else "",
             f"available: {by_provider(self.all(kind))}" if names else f"no {kind} is loaded",
         ]
-        for record in self.plugins:
+        for record in sorted(self.plugins, key=lambda one: not one.has_to_do_with(name)):
             if record.state == "broken":
                 facts.append(f"not loaded: {record.provider}: {record.reason}")
             elif record.state == "disabled":

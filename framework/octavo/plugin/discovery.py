@@ -77,6 +77,10 @@ class PluginRecord:
         """How messages call it: `octavo 0.1.0`, `my_plugin.py`, or `passed in Python`."""
         return f"{self.distribution} {self.version}" if self.distribution else self.name
 
+    def has_to_do_with(self, name: str) -> bool:
+        """Return whether whoever asks for `name` may have meant something of this plugin."""
+        return name in f"{self.name} {self.distribution} {self.value}"
+
     @property
     def key(self) -> str:
         """A name that is unique among the plugins of a catalogue."""

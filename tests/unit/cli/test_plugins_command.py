@@ -4,6 +4,7 @@ from importlib import metadata
 import pytest
 
 from octavo.cli.main import main
+from sites import SITE
 
 
 @pytest.fixture
@@ -33,7 +34,8 @@ def test_list_shows_components_and_the_state_of_plugins(sites, run):
         "  disabled  octavo 0.1.0 (dialects): [plugins] disable",
         (
             "  broken    octavo-foo 0.3 (foo): "
-            "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'"
+            "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there' "
+            f"({SITE}/importerror/octavo_foo.py:3)"
         ),
     ]
 
@@ -97,7 +99,7 @@ def test_list_as_json(sites, run):
         "value": "octavo_raises:plugin",
         "origin": "entry-point",
         "state": "broken",
-        "reason": "RuntimeError: no device",
+        "reason": f"RuntimeError: no device ({SITE}/raises/octavo_raises.py:9)",
         "deprecations": [],
     }
     assert data["conflicts"] == []
@@ -159,7 +161,8 @@ def test_info_of_what_is_not_there(sites, run):
         "error: no component is called 'prioritty'\n"
         "  did you mean 'priority'?\n"
         "  not loaded: octavo-foo 0.3: "
-        "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'\n"
+        "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there' "
+        f"({SITE}/importerror/octavo_foo.py:3)\n"
         "  octavo plugins list shows all\n"
     )
 
@@ -179,7 +182,8 @@ def test_why_of_a_plugin_gives_its_error(sites, run):
         0,
         (
             "octavo-foo 0.3 (foo): broken: "
-            "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there'\n"
+            "ModuleNotFoundError: No module named 'flashinfer_that_is_not_there' "
+            f"({SITE}/importerror/octavo_foo.py:3)\n"
         ),
         "",
     )
@@ -248,7 +252,9 @@ def test_a_plugin_file_takes_part(sites, run, tmp_path):
     file.write_text(
         "from octavo.hookspecs import OctavoSpecs\n"
         "from octavo.plugin.component import Component\n"
-        "class Mine: pass\n"
+        "from octavo.interfaces.eviction import Eviction\n"
+        "class Mine(Eviction):\n"
+        "    add = remove = pop = __len__ = lambda self, *_: 0\n"
         "class Plugin(OctavoSpecs):\n"
         "    def octavo_evictions(self):\n"
         "        return [Component(name='mine', target=Mine, summary='from a file')]\n"
