@@ -5,12 +5,8 @@ Knows text, cuts and events. Does not know any family, token ids or HTTP.
 
 from __future__ import annotations
 
-import random
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from hypothesis import strategies as st
+from typing import TYPE_CHECKING
 
 from octavo.interfaces.parser import (
     CallArguments,
@@ -28,25 +24,28 @@ from octavo.testing.invariants import PromiseBroken, Promises
 from octavo.testing.searching import for_all
 from octavo.testing.suite import Suite
 from octavo.testing.turn_events import fault_of_calls
+from octavo.testing.turn_texts import (
+    check_arguments,
+    check_cost,
+    check_same,
+    marks_of,
+    read,
+    splits,
+    squeezed,
+    tags_of,
+    texts,
+    told,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hypothesis.strategies import SearchStrategy
-
-    from octavo.interfaces.parser import Example, TurnEvent
+    from octavo.interfaces.parser import TurnEvent
     from octavo.testing.subjects import Subject
 
 promises = Promises("parser", Parser)
 
 PLAIN = ("It is late.", " said she,\n\nand left. ", "a < b, b > c; 2 [sic] {so}", "Ærø ✓ 🙂!", "")
-_STRANGE = ('"', "\\", "{", "}", "[", "]", "<", ">", "\n", " ", ",", ":", "é", "🙂", "1", "null")
 _EXAMPLES = 60
-#: how much longer a text of eight times the length may take; a square would take 64 times
-_LENGTH_FACTOR, _MOST_TIMES = 8, 28
-_NUM_CHARS = 1500
-#: below this, a machine's own business decides
-_LEAST_S = 0.05
+NO_JSON = "its arguments are not written as JSON (call_tag is None)"
 
 
 def _parser(subject: Subject) -> Parser:
@@ -54,96 +53,29 @@ def _parser(subject: Subject) -> Parser:
     return parser
 
 
-def read(parser: Parser, context: TurnContext, pieces: Iterable[str]) -> list[TurnEvent]:
-    """Return what a turn that comes in these pieces is."""
-    reader = parser.open(context)
-    events = [event for piece in pieces for event in reader.push(piece)]
-    return joined([*events, *reader.finish()])
-
-
-def splits(text: str) -> Iterator[list[str]]:
-    """Yield every split in two, in characters, in sevens, and some at random."""
-    yield list(text)
-    yield [text[at : at + 7] for at in range(0, len(text), 7)]
-    yield from ([text[:at], text[at:]] for at in range(1, len(text)))
-    for seed in range(4):
-        dice = random.Random(seed)  # noqa: S311 - no secret
-        cuts = sorted(dice.sample(range(len(text) + 1), min(len(text), 9)))
-        yield [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-
-
-def marks_of(parser: Parser, example: Example) -> list[str]:
-    """Return the marks that a parser tells of."""
-    found = set(parser.visible_markers)
-    if marks := parser.reasoning_marks(example.context):
-        found |= {marks.start, marks.end}
-    for tool in example.context.tools:
-        if tag := parser.call_tag(tool):
-            found |= {tag.trigger}
-    return sorted(found - {""})
-
-
-def texts(parser: Parser) -> SearchStrategy[tuple[TurnContext, str]]:
-    """Return texts made of parts of the examples, of marks, and of what JSON is made of."""
-    examples = parser.examples()
-    parts = st.sampled_from(examples).flatmap(
-        lambda one: st.tuples(st.integers(0, len(one.text)), st.integers(0, len(one.text))).map(
-            lambda cut: one.text[min(cut) : max(cut)]
-        )
-    )
-    marks = sorted({mark for one in examples for mark in marks_of(parser, one)})
-    pieces = st.one_of(
-        parts,
-        st.sampled_from([one.text for one in examples]),
-        st.sampled_from(marks or list(_STRANGE)),
-        st.sampled_from(_STRANGE),
-        st.text(max_size=4),
-    )
-    text = st.lists(pieces, max_size=6).map("".join)
-    return st.tuples(st.sampled_from([one.context for one in examples]), text)
-
-
-def _told(context: TurnContext, text: str) -> str:
-    """Return a case on one line."""
-    names = ", ".join(tool.name for tool in context.tools) or "no tools"
-    return f"{text!r} after {context.prompt[-40:]!r} with {names}"
-
-
 @promises.keeps("P1")
-def every_split_of_an_example_gives_the_same(subject: Subject) -> None:
+def every_split_of_an_example_gives_thecheck_same(subject: Subject) -> None:
     """In two at each place, in characters, and at random."""
     parser = _parser(subject)
     for context, text, _ in parser.examples():
-        _try_splits(parser, context, text)
+        for pieces in splits(text):
+            check_same(parser, context, text, pieces)
 
 
 @promises.keeps("P1")
-def every_split_of_any_text_gives_the_same(subject: Subject) -> None:
+def every_split_of_any_text_gives_thecheck_same(subject: Subject) -> None:
     """Of what examples and marks are cut into, and of what is cut off."""
     parser = _parser(subject)
     for context, text, _ in parser.examples():
         for end in range(1, len(text)):
-            _same(parser, context, text[:end], list(text[:end]))
+            check_same(parser, context, text[:end], list(text[:end]))
 
     def body(case: tuple[TurnContext, str]) -> None:
         context, text = case
-        _same(parser, context, text, list(text))
-        _same(parser, context, text, [text[at : at + 3] for at in range(0, len(text), 3)])
+        check_same(parser, context, text, list(text))
+        check_same(parser, context, text, [text[at : at + 3] for at in range(0, len(text), 3)])
 
     for_all(subject, texts(parser), body, _EXAMPLES)
-
-
-def _try_splits(parser: Parser, context: TurnContext, text: str) -> None:
-    for pieces in splits(text):
-        _same(parser, context, text, pieces)
-
-
-def _same(parser: Parser, context: TurnContext, text: str, pieces: list[str]) -> None:
-    wanted, got = read(parser, context, [text]), read(parser, context, pieces)
-    if got != wanted:
-        raise PromiseBroken(
-            f"{_told(context, text)} is {wanted}, and in the pieces {pieces} it is {got}"
-        )
 
 
 @promises.keeps("P2")
@@ -156,7 +88,7 @@ def plain_text_is_content_as_it_is(subject: Subject) -> None:
         for text in (*PLAIN, *(f"So {part}" for part in begun)):
             got = read(parser, context, [text])
             if got != [Content(text)] * bool(text):
-                raise PromiseBroken(f"{_told(context, text)} is no text: {got}")
+                raise PromiseBroken(f"{told(context, text)} is no text: {got}")
 
 
 @promises.keeps("P2")
@@ -169,14 +101,14 @@ def a_call_of_what_was_not_offered_is_content(subject: Subject) -> None:
         context = replace(example.context, tools=(ToolSpec("nothing_like_it", {}),))
         events = read(parser, context, [example.text])
         if any(isinstance(one, CallBegin) for one in events):
-            raise PromiseBroken(f"{_told(context, example.text)} calls a tool: {events}")
+            raise PromiseBroken(f"{told(context, example.text)} calls a tool: {events}")
         thought = [one.text for one in example.events if isinstance(one, Reasoning)]
-        shown = _squeezed("".join(one.text for one in events if isinstance(one, Content)))
-        if not thought and shown != _squeezed(example.text):
-            raise PromiseBroken(f"{_told(context, example.text)} shows {shown!r}")
+        shown = squeezed("".join(one.text for one in events if isinstance(one, Content)))
+        if not thought and shown != squeezed(example.text):
+            raise PromiseBroken(f"{told(context, example.text)} shows {shown!r}")
         for name in (one.name for one in example.events if isinstance(one, CallBegin)):
             if name not in shown:
-                raise PromiseBroken(f"{_told(context, example.text)} does not show {name!r}")
+                raise PromiseBroken(f"{told(context, example.text)} does not show {name!r}")
 
 
 @promises.keeps("P2")
@@ -191,32 +123,37 @@ def a_call_that_is_cut_before_it_begins_is_content(subject: Subject) -> None:
             events = read(parser, context, list(text[:end]))
             shown = "".join(one.text for one in events if isinstance(one, Content))
             is_told = any(isinstance(one, CallBegin) for one in events)
-            if not is_told and _squeezed(shown) != _squeezed(text[:end]):
-                raise PromiseBroken(f"{_told(context, text[:end])} shows {shown!r}")
+            if not is_told and squeezed(shown) != squeezed(text[:end]):
+                raise PromiseBroken(f"{told(context, text[:end])} shows {shown!r}")
 
 
 @promises.keeps("P2")
 def what_follows_broken_arguments_is_content(subject: Subject) -> str | None:
     """From the character that breaks them."""
     parser = _parser(subject)
-    found = [
-        (example.context, tag)
-        for example in parser.examples()
-        for tool in example.context.tools
-        if (tag := parser.call_tag(tool))
-    ]
+    found = tags_of(parser)
     for context, tag in found:
         text = f'{tag.begin}{{"a": 1,}}{tag.end} and more'
         events = read(parser, context, [text])
         shown = [one.text for one in events if isinstance(one, CallArguments | Content)]
-        if _squeezed("".join(shown)) != _squeezed(f'{{"a": 1,}}{tag.end} and more'):
-            raise PromiseBroken(f"{_told(context, text)} is {events}")
-    return None if found else "its arguments are not written as JSON (call_tag is None)"
+        if squeezed("".join(shown)) != squeezed(f'{{"a": 1,}}{tag.end} and more'):
+            raise PromiseBroken(f"{told(context, text)} is {events}")
+    return None if found else NO_JSON
 
 
-def _squeezed(text: str) -> str:
-    """Return a text without white space, which may belong to marks."""
-    return "".join(text.split())
+@promises.keeps("P2")
+def a_line_end_within_a_string_is_kept(subject: Subject) -> str | None:
+    """JSON has only its escape, and models write it as it is."""
+    parser = _parser(subject)
+    found = tags_of(parser)
+    for context, tag in found:
+        text = f'{tag.begin}{{"a": "x\n\ty"}}{tag.end}'
+        events = read(parser, context, [text])
+        written = "".join(one.text for one in events if isinstance(one, CallArguments))
+        shown = "".join(one.text for one in events if isinstance(one, Content))
+        if "x\n\ty" not in shown and written != '{"a": "x\\n\\ty"}':
+            raise PromiseBroken(f"{told(context, text)} is {events}")
+    return None if found else NO_JSON
 
 
 @promises.keeps("P3")
@@ -242,37 +179,7 @@ def a_character_costs_the_same_wherever_it_stands(subject: Subject) -> None:
         parts = {" ", "\n", "{", "x", *marks, *(mark[:-1] for mark in marks), example.text}
         parts |= {one[: len(one) * 3 // 4] + "y" * 2000 for one in (example.text,)}
         for part in sorted(parts - {""}):
-            _check_cost(parser, example.context, part)
-
-
-def _check_cost(parser: Parser, context: TurnContext, part: str) -> None:
-    short = long = 0.0
-    for _ in range(3):  # the machine may have been busy with something else
-        short = _took_s(parser, context, part, _NUM_CHARS)
-        most_s = max(short * _MOST_TIMES, _LEAST_S)
-        long = _took_s(parser, context, part, _NUM_CHARS * _LENGTH_FACTOR, most_s)
-        if long < most_s:
-            return
-    raise PromiseBroken(
-        f"{_NUM_CHARS} characters of {part[:60]!r}, again and again, take {short:.4f} s, and "
-        f"{_LENGTH_FACTOR} times as many take {long:.4f} s or more"
-    )
-
-
-def _took_s(
-    parser: Parser, context: TurnContext, part: str, num_chars: int, most_s: float = 10.0
-) -> float:
-    """Return how long a text takes; it is left when it has taken `most_s`."""
-    text = (part * (num_chars // len(part) + 1))[:num_chars]
-    start_s = time.process_time()
-    reader = parser.open(context)
-    for at in range(0, num_chars, 2):
-        reader.push(text[at : at + 2])
-        if time.process_time() - start_s > most_s:
-            break
-    else:
-        reader.finish()
-    return time.process_time() - start_s
+            check_cost(parser, example.context, part)
 
 
 @promises.keeps("P4")
@@ -284,7 +191,7 @@ def calls_are_numbered_and_their_arguments_are_json(subject: Subject) -> None:
         context, text = case
         fault = fault_of_calls(read(parser, context, list(text)), context.tools)
         if fault:
-            raise PromiseBroken(f"{_told(context, text)}: {fault}")
+            raise PromiseBroken(f"{told(context, text)}: {fault}")
 
     for context, text, _ in parser.examples():
         for end in range(len(text) + 1):
@@ -300,7 +207,7 @@ def no_mark_is_left_in_an_example(subject: Subject) -> None:
         for mark in marks_of(parser, example):
             for event in read(parser, example.context, [example.text]):
                 if mark in getattr(event, "text", ""):
-                    raise PromiseBroken(f"{_told(*example[:2])} leaves {mark!r} in {event}")
+                    raise PromiseBroken(f"{told(*example[:2])} leaves {mark!r} in {event}")
 
 
 @promises.keeps("P6")
@@ -319,26 +226,10 @@ def text_that_is_no_mark_comes_at_once(subject: Subject) -> None:
 def arguments_come_while_they_are_written(subject: Subject) -> str | None:
     """Each character of them, where they are written as JSON."""
     parser = _parser(subject)
-    has_json = False
-    for example in parser.examples():
-        for tool in example.context.tools:
-            if tag := parser.call_tag(tool):
-                has_json = True
-                _watch(parser.open(example.context).push, tag.begin)
-    return None if has_json else "its arguments are not written as JSON (call_tag is None)"
-
-
-def _watch(push: Any, begin: str) -> None:
-    push(begin)
-    written = got = ""
-    for char in '{"city": "Oslo", "days": [1, 22, {"a": null}]}':
-        written += char
-        got += "".join(one.text for one in push(char) if isinstance(one, CallArguments))
-        # after the bracket alone it may still be something else
-        if len(written) > 1 and got != written:
-            raise PromiseBroken(
-                f"of the arguments {written!r} there is only {got!r} after {begin!r}"
-            )
+    found = tags_of(parser)
+    for context, tag in found:
+        check_arguments(parser.open(context).push, tag.begin)
+    return None if found else NO_JSON
 
 
 @promises.keeps("P7")
@@ -350,7 +241,7 @@ def each_example_gives_its_events(subject: Subject) -> None:
         got = read(parser, context, [text])
         seen |= {type(one) for one in got}
         if got != list(wanted):
-            raise PromiseBroken(f"{_told(context, text)} should be {list(wanted)}, and is {got}")
+            raise PromiseBroken(f"{told(context, text)} should be {list(wanted)}, and is {got}")
     for fact, kind in (("tools", CallEnd), ("reasoning", Reasoning)):
         if subject.offers(fact) and kind not in seen:
             raise PromiseBroken(f"it offers {fact!r}, and no example has any")
@@ -365,7 +256,7 @@ def without_tools_nothing_is_a_call(subject: Subject) -> None:
         context, text = replace(case[0], tools=()), case[1]
         events = read(parser, context, [text])
         if any(isinstance(one, CallBegin) for one in events):
-            raise PromiseBroken(f"{_told(context, text)} is a call: {events}")
+            raise PromiseBroken(f"{told(context, text)} is a call: {events}")
 
     for context, text, _ in parser.examples():
         body((context, text))
@@ -389,7 +280,7 @@ def two_turns_at_once_share_nothing(subject: Subject) -> None:
                 alone = read(parser, one.context, [one.text])
                 if got != alone:
                     raise PromiseBroken(
-                        f"{_told(*one[:2])} is {alone}, and beside another turn it is {got}"
+                        f"{told(*one[:2])} is {alone}, and beside another turn it is {got}"
                     )
 
 

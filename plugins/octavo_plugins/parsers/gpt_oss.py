@@ -59,7 +59,7 @@ class GptOss(Family):
         return CallTag(trigger, f"{trigger}{tool.name} {FORMAT}json{MESSAGE}", ENDS[2])
 
     def examples(self) -> Sequence[Example]:
-        """Return a turn that thinks and answers, and one that thinks, tells and calls."""
+        """Return a turn that thinks and answers, one that does more, and one that calls alone."""
         answer = f"{_THINKING}Two and two.<|end|>{START}assistant{FINAL}Four.<|return|>"
         calls = (
             f"{_THINKING}Hm.<|end|>{START}assistant{CHANNEL}commentary{MESSAGE}Let me look.<|end|>"
@@ -70,6 +70,7 @@ class GptOss(Family):
         return [
             Example(WITHOUT_TOOLS, answer, [Reasoning("Two and two."), Content("Four.")]),
             calling(calls, Reasoning("Hm."), Content("Let me look.")),
+            calling(calls.partition("Let me look.<|end|>")[2]),
         ]
 
 

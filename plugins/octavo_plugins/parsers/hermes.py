@@ -50,7 +50,7 @@ class Hermes(Family):
         return CallTag(START, begin, f"}}\n{END}")
 
     def examples(self) -> Sequence[Example]:
-        """Return a turn with two calls, one of a call without arguments, and one of two lines."""
+        """Return a turn with two calls, and others with less, or with escapes."""
         two = (
             "Let me look.\n<tool_call>\n"
             '{"name": "get_weather", "arguments": {"city": "Ærø", "days": 2}}\n</tool_call>\n'
@@ -62,10 +62,17 @@ class Hermes(Family):
             '{"name": "get_time", "arguments": "{}"}</tool_call>'
         )
         once: list[TurnEvent] = [CallBegin(0, "get_time"), CallArguments(0, "{}"), CallEnd(0)]
+        escaped = '<tool_call>{"name": "get_time", "arguments": {"at": "\\u00c6r\\u00f8 \\"x\\\\"}}'
+        at: list[TurnEvent] = [
+            CallBegin(0, "get_time"),
+            CallArguments(0, '{"at": "\\u00c6r\\u00f8 \\"x\\\\"}'),
+            CallEnd(0),
+        ]
         return [
             calling(two, Content("Let me look.")),
             Example(WITH_TOOLS, none, once),
             calling(lines),
+            Example(WITH_TOOLS, f"{escaped}</tool_call>", at),
         ]
 
 

@@ -13,7 +13,14 @@ import warnings
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from octavo.interfaces.parser import Content, Example, TurnContext
+from octavo.interfaces.parser import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Example,
+    TurnContext,
+)
 from octavo.text.marks import Marks
 from octavo.text.turn_scanner import (
     MAX_HEAD_CHARS,
@@ -26,6 +33,7 @@ from octavo_plugins.parsers.family import WITH_TOOLS, Family, calling
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from octavo.interfaces.parser import TurnEvent
     from octavo.text.turn_scanner import Reads, Script
 
 START, END = "<|python_start|>", "<|python_end|>"
@@ -48,13 +56,20 @@ class Llama4Pythonic(Family):
         return PythonicTurn(context)
 
     def examples(self) -> Sequence[Example]:
-        """Return a turn that is a list, one with marks, and one that only looks like a list."""
+        """Return a list, one with marks, a text that looks like one, and values of all kinds."""
         calls = "[get_weather(city='Ærø', days=2), get_time()]"
-        note = "[1] says so."
+        note, unnamed = "[1] says so.", "[get_weather('Oslo')]"
+        quoted = """[get_weather(city="It's :) [\\"", days=-2, at=[1.5, None, {'a': (True,)}])]"""
+        arguments = '{"city": "It\'s :) [\\"", "days": -2, "at": [1.5, null, {"a": [true]}]}'
+        once: list[TurnEvent] = [
+            CallBegin(0, "get_weather"), CallArguments(0, arguments), CallEnd(0)
+        ]  # fmt: skip
         return [
             calling(calls),
             calling(f"Look. {START}{calls}{END}", Content("Look.")),
             Example(WITH_TOOLS, note, [Content(note)]),
+            Example(WITH_TOOLS, unnamed, [Content(unnamed)]),
+            Example(WITH_TOOLS, quoted, once),
         ]
 
 
