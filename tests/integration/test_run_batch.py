@@ -14,6 +14,7 @@ from octavo.batch.files import BatchInput, BatchOutput
 from octavo.batch.local import run_local_batch
 from octavo.cli.main import main
 from octavo.errors import EngineDeadError
+from octavo.serving.client import RestartPolicy
 
 
 def line_of(custom_id, url="/v1/completions", **body):
@@ -141,6 +142,22 @@ def test_an_engine_that_cannot_start_is_an_error_and_nothing_is_lost(tmp_path):
     with pytest.raises(EngineDeadError):
         answer(tmp_path, script={"die_at_start": True})
     assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_an_engine_that_dies_again_and_again_ends_the_run_and_what_is_left_can_go_on(
+    tmp_path, monkeypatch
+):
+    policy = RestartPolicy(max_in_row=2, first_delay_s=0.01)
+    monkeypatch.setattr("octavo.batch.local._RESTART", policy)
+    kills = [line_of(f"kills {i}", vllm_xargs={"die_at": 1}) for i in range(4)]
+    (tmp_path / "in").write_text("\n".join([line_of("a"), *kills, line_of("b")]))
+    with pytest.raises(EngineDeadError, match="died 3 times in a row"):
+        answer(tmp_path, limit=1)
+
+    out = written(tmp_path)
+    assert texts(out) == {"a": "a"}
+    assert codes(out) == {"kills 0": "engine_unavailable"}
+    assert psutil.Process().children() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
