@@ -46,7 +46,13 @@ PARTS = [
     ),
     Part(
         "core",
-        ("octavo.engine.budget", "octavo.engine.queues", "octavo.engine.scheduling"),
+        (
+            "octavo.engine.budget",
+            "octavo.engine.drafting",
+            "octavo.engine.prefixes",
+            "octavo.engine.queues",
+            "octavo.engine.scheduling",
+        ),
         (Target("scheduler", "SchedulingCore"),),
     ),
     Part(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from octavo.interfaces.executor import StepCosts
 
 
@@ -64,11 +66,14 @@ class StepBudget:
         self.used_pairs -= num_tokens * context
         self.num_seqs -= 1
 
-    def room_for_drafts(self, context: int, wanted: int) -> int:
-        """Return how many of `wanted` drafts still fit behind a token that follows `context`."""
-        room = min(wanted, self.num_tokens - 1, self.num_draft_rows)
+    def room_for_drafts(self, context: int, wanted: int, later: Sequence[int] = ()) -> int:
+        """Return how many of `wanted` drafts still fit behind a token that follows `context`.
+
+        `later`: the contexts of those that may want a token in the same step, and get it.
+        """
+        room = min(wanted, self.num_tokens - 1 - len(later), self.num_draft_rows)
         if self._limits.max_step_ms is not None and room > 0:
-            room = min(room, self._most_within(self._limits.max_step_ms, context) - 1)
+            room = min(room, self._most_within(self._limits.max_step_ms, context, later) - 1)
         return max(0, room)
 
     def room_for_chunk(self, context: int = 0) -> int:
@@ -85,13 +90,14 @@ class StepBudget:
             room = max(room, self._limits.block_size)
         return max(0, min(self.num_tokens, room))
 
-    def _most_within(self, limit_ms: float, context: int) -> int:
+    def _most_within(self, limit_ms: float, context: int, later: Sequence[int] = ()) -> int:
         """Return the largest chunk that keeps the step within the limit, by bisection."""
+        num_before, pairs_before = self.used_tokens + len(later), self.used_pairs + sum(later)
         low, high = 0, max(0, self.num_tokens)
         while low < high:
             middle = (low + high + 1) // 2
-            pairs = self.used_pairs + middle * context
-            if self._costs.predict_ms(self.used_tokens + middle, pairs) <= limit_ms + _EPSILON_MS:
+            pairs = pairs_before + middle * context
+            if self._costs.predict_ms(num_before + middle, pairs) <= limit_ms + _EPSILON_MS:
                 low = middle
             else:
                 high = middle - 1

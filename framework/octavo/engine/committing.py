@@ -42,9 +42,12 @@ class Committer:
             if errors and index in errors:
                 outputs.append(self.fail(request, errors[index]))
                 continue
+            is_current = request.epoch == epoch
+            if not request.is_scored and (is_current or not request.source.pooling):
+                self._score(request, advance, result, index)
             token_ids, reason = self._append(request, result.token_ids[index])
             num_generated += len(token_ids)
-            if request.epoch == epoch:
+            if is_current:
                 self._advance(request, advance, result, index, len(token_ids))
             if advance.is_sampling:
                 output = self._output(request, token_ids, reason)
@@ -136,11 +139,18 @@ class Committer:
             core.allocator.trim(table, end)
         if core.policy.takes_notes:
             core.policy.on_tokens(request, end - advance.start, core.view)
-        if advance.is_prompt_scored and not request.is_scored:
-            if request.source.pooling is None:
-                request.prompt_logprobs = request.prompt_logprobs or [None]
-                request.prompt_logprobs.extend(result.prompt_logprobs.get(index, ()))
-            request.is_scored = end >= request.num_prompt_tokens
+
+    @staticmethod
+    def _score(request: Request, advance: RowAdvance, result: StepResult, index: int) -> None:
+        """Keep what was wanted of the prompt's positions.
+
+        Log-probabilities hold when the request was preempted meanwhile: its first token may come
+        with this step, and they come with that.
+        """
+        if request.source.pooling is None:
+            known = request.prompt_logprobs = request.prompt_logprobs or [None]
+            known[advance.start + 1 :] = result.prompt_logprobs.get(index, ())
+        request.is_scored = advance.start + advance.num_tokens >= request.num_prompt_tokens
 
     def _output(self, request: Request, token_ids: list[int], reason: str | None) -> EngineOutput:
         """Return the news of newly sampled tokens, and end the request if there is a reason to."""

@@ -132,5 +132,3 @@ class Request:
         # Steps in flight still bring their tokens; the request may not resume before.
         self.num_in_flight, self.num_placeholders = num_in_flight, num_placeholders
         self.state = RequestState.WAITING
-        if not self.is_scored:
-            self.prompt_logprobs = None

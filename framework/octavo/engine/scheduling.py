@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import StepCosts
     from octavo.interfaces.scheduler import SchedulerPolicy
 
-
 _NO_BLOCKS: tuple[tuple[int, ...], ...] = ()
 _RUNNING = RequestState.RUNNING  # an enum's members are slow to look up
 
@@ -126,7 +125,8 @@ class SchedulingCore:
         num_before = self.num_preemptions
         later: list[Request] = []
         is_drafting, size = self.speculator.is_active, self.limits.block_size
-        for request in self.running.snapshot():
+        running = self.running.snapshot()
+        for place, request in enumerate(running, 1):
             if request.state is not _RUNNING:
                 continue
             wanted = request.num_wanted
@@ -134,7 +134,8 @@ class SchedulingCore:
                 later.append(request)
             elif wanted == 1 and budget.num_tokens > 0:
                 if (is_drafting or request.drafts) and request.is_scored:
-                    self._decode(request, step, budget)
+                    behind = [one.num_scheduled for one in running[place:]]
+                    self._decode(request, behind, step, budget)
                 elif request.num_scheduled < len(request.table.groups[0]) * size:
                     self._put(request, 1, step, budget)
                 else:
@@ -146,11 +147,14 @@ class SchedulingCore:
                     self._advance(request, num_tokens, step, budget)
         return self.num_preemptions > num_before
 
-    def _decode(self, request: Request, step: ScheduledStep, budget: StepBudget) -> None:
+    def _decode(
+        self, request: Request, behind: Sequence[int], step: ScheduledStep, budget: StepBudget
+    ) -> None:
         """Give a request one token, and the drafts that are worth it and find room.
 
-        Nobody is preempted for drafts. While its last token is still in flight nothing can be
-        guessed about the next, so that a request that might be drafted waits for it.
+        Nobody is preempted for drafts, nor do they take what those behind it need, of which
+        `behind` are the contexts. While its last token is still in flight nothing can be guessed
+        about the next, so that a request that might be drafted waits for it.
         """
         speculator = self.speculator
         if request.num_placeholders:
@@ -158,7 +162,7 @@ class SchedulingCore:
                 self._advance(request, 1, step, budget)
             return
         most = request.max_tokens - request.num_output_tokens - 1
-        room = budget.room_for_drafts(request.num_scheduled, most)
+        room = budget.room_for_drafts(request.num_scheduled, most, behind)
         drafts = speculator.drafts(request, room, len(self.running))
         target = request.num_scheduled + 1 + len(drafts)
         if drafts and self.allocator.allocate(request.table, target):
@@ -279,7 +283,6 @@ class SchedulingCore:
 
     def _match(self, request: Request) -> int:
         if not request.may_reuse:  # prompt logprobs and means need every position computed
-            request.table.keys = []
             return 0
         return self.allocator.match(request.table, request.token_ids)
 

@@ -89,7 +89,7 @@ class SchedulerView:
 class SchedulerPolicy:
     """Five small decisions with defaults. Subclass and override what differs.
 
-    Promises (numbered; the mechanism keeps S1-S3, S5 and S8 whatever the policy says):
+    Promises (numbered; the mechanism keeps S1-S3, S5, S8, S13 and S14 whatever the policy says):
 
     S1  budgets (tokens, sequences, milliseconds) are never exceeded.
     S2  no request is lost or duplicated.
@@ -104,6 +104,8 @@ class SchedulerPolicy:
     S10  where `is_order_static`, the key of a request stays as it is while the request waits.
     S11  what a policy is shown it does not change.
     S12  what it is shown of steps, and what is counted of preemptions and hits, is true.
+    S13  turns are taken in the order of the keys, those that run with one token first.
+    S14  the executor is told of each row when it starts, gets blocks, pauses and ends, once.
     """
 
     #: True when `order` never changes for a request while it waits (keys are then kept sorted).

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hypothesis import strategies as st
 
-from octavo.engine.request import RequestState
 from octavo.errors import EngineDeadError, RequestError
-from octavo.interfaces.executor import CacheGroup
+from octavo.interfaces.executor import CacheGroup, StepCosts
 from octavo.testing.engines import (
     EngineSetup,
-    Outcome,
     StubProposer,
     make_engine,
     plans_of,
@@ -28,16 +26,18 @@ from octavo.testing.engines import (
     request,
 )
 from octavo.testing.invariants import PromiseBroken
-from octavo.testing.stub_executor import expected_output
+from octavo.testing.trace_requests import WISHES, Event, expected_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from octavo.engine.engine import Engine
     from octavo.engine.messages import EngineOutput
-    from octavo.engine.request import Request
     from octavo.testing.searching import Story
+    from octavo.testing.trace_requests import Expected
 
+#: in modes with a limit in time: attending to what came before is dear
+COSTS = StepCosts(((0, 1.0), (1, 1.1)), per_context_ms=0.002)
 GROUPS = (CacheGroup(), CacheGroup(5), CacheGroup(1))
 #: how many steps, a second each, may be without anything to do although requests wait
 PATIENCE = 300
@@ -47,16 +47,19 @@ MODES: Mapping[str, EngineSetup] = MappingProxyType(
     {
         "roomy": EngineSetup(),
         "one-token-blocks": EngineSetup(block_size=1, num_blocks=200),
-        "preempting": EngineSetup(num_blocks=14, max_num_seqs=6),
+        "preempting": EngineSetup(num_blocks=11, max_num_seqs=6),
         "tiny-chunks": EngineSetup(max_num_batched_tokens=3, max_num_seqs=3),
-        "by-time": EngineSetup(max_step_ms=2.5),
+        "by-time": EngineSetup(max_step_ms=2.5, costs=COSTS),
+        "by-time-preempting": EngineSetup(max_step_ms=2.0, costs=COSTS, num_blocks=11),
         "one-at-a-time": EngineSetup(max_num_seqs=1, num_blocks=20),
         "late": EngineSetup(depth=1, is_late=True),
-        "late-preempting": EngineSetup(depth=1, is_late=True, num_blocks=14),
+        "late-preempting": EngineSetup(depth=1, is_late=True, num_blocks=11),
         "no-cache": EngineSetup(enable_prefix_caching=False, num_blocks=20),
         "drafts": EngineSetup(proposer=StubProposer()),
-        "drafts-preempting": EngineSetup(proposer=StubProposer(), num_blocks=14, max_num_seqs=6),
+        "drafts-preempting": EngineSetup(proposer=StubProposer(), num_blocks=11, max_num_seqs=6),
         "drafts-late": EngineSetup(proposer=StubProposer(), depth=1, is_late=True, num_blocks=14),
+        "drafts-by-time": EngineSetup(proposer=StubProposer(), max_step_ms=2.0, costs=COSTS),
+        "drafts-few-rows": EngineSetup(proposer=StubProposer(), max_logit_rows=11),
         "drafts-tiny-chunks": EngineSetup(proposer=StubProposer(), max_num_batched_tokens=3),
         "executor-drafts": EngineSetup(max_executor_drafts=3, num_blocks=20),
         "executor-drafts-late": EngineSetup(max_executor_drafts=3, depth=1, is_late=True),
@@ -68,19 +71,11 @@ MODES: Mapping[str, EngineSetup] = MappingProxyType(
 )
 
 
-class Event(NamedTuple):
-    """One thing that happens. `which` is the request meant, or the tail, seed and priority."""
-
-    action: str
-    stem: int
-    num_tokens: int
-    max_tokens: int
-    which: int
-
-
 #: an engine's mode by name, and what happens
 Trace: TypeAlias = tuple[str, list[Event]]
-_ACTIONS = ("add", "add", "burst", "abort", "hold", "release", "step", "step", "steps", "huge")
+_ACTIONS = (
+    "add", "burst", "burst", "abort", "drop", "hold", "release", "step", "step", "steps", "huge",
+)  # fmt: skip
 _BURST, _STEPS = 4, 5
 
 
@@ -91,8 +86,9 @@ def traces(modes: Mapping[str, EngineSetup] = MODES) -> st.SearchStrategy[Trace]
         st.sampled_from(_ACTIONS),
         st.integers(0, 3),
         st.integers(0, 24),
-        st.integers(1, 10),
+        st.integers(1, 12),
         st.integers(0, 5),
+        st.sampled_from(WISHES),
     )
     # long ones fill memory, short ones are what a counter-example shrinks to
     events = st.one_of(
@@ -107,20 +103,19 @@ class Run:
 
     engine: Engine
     story: Story
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    expected: dict[str, list[int]] = field(default_factory=dict)
+    requests: dict[str, Expected] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
-    _names: dict[int, str] = field(default_factory=dict)
-    _paused: set[str] = field(default_factory=set)
-    _hits: dict[str, int] = field(default_factory=dict)
-    #: called before each step; what it returns is called after it, with whether there was a plan
-    watch: Callable[[Run], Callable[[bool], None]] | None = None
     #: called after everything that happens
     look: Callable[[], None] = lambda: None
 
+    @property
+    def live(self) -> list[str]:
+        """Return the ids of those that have not ended, the oldest first."""
+        every = self.requests.items()
+        return [name for name, one in every if one.outcome.finish_reason is None]
+
     def happen(self, event: Event) -> None:
         """Let one event happen."""
-        request_id = f"r{event.which}"
         if event.action in {"add", "burst"}:
             for number in range(_BURST if event.action == "burst" else 1):
                 self.add(event._replace(stem=(event.stem + number) % 4))
@@ -129,17 +124,20 @@ class Run:
         elif event.action in {"step", "steps"}:
             for _ in range(_STEPS if event.action == "steps" else 1):
                 self.step()
-        elif request_id in self.outcomes:
+        elif event.action == "drop":
+            paused = [one for one in self.engine.core.waiting if one.num_preemptions]
+            for one in paused[event.which % 2 :][:1]:
+                self._happen_to(one.request_id, "abort")
+        elif (request_id := f"r{event.which}") in self.requests:
             self._happen_to(request_id, event.action)
         self.look()
 
     def _happen_to(self, request_id: str, action: str) -> None:
-        is_live = self.outcomes[request_id].finish_reason is None
         self.story.tell(f"{action} {request_id}")
         if action == "abort":
             self.take(self.engine.abort([request_id]))
             self._look_after_abort(request_id)
-        elif action == "hold" and is_live:
+        elif action == "hold" and request_id in self.live:
             self.engine.hold(request_id, "test")
             self.held.add(request_id)
         elif action == "release":
@@ -148,19 +146,16 @@ class Run:
 
     def add(self, event: Event) -> None:
         """Add a request, whose prompt begins as those of the same stem do."""
-        request_id = f"r{len(self.outcomes)}"
-        prompt = [(event.stem * 101 + i) % 900 for i in range(event.num_tokens)] + [event.which]
-        number = event.which
+        one = expected_of(event, len(self.requests))
+        source = one.source
         self.story.tell(
-            f"add {request_id}: {len(prompt)} tokens (stem {event.stem}), max_tokens "
-            f"{event.max_tokens}, priority {number}"
+            f"add {source.request_id}: {len(source.prompt_token_ids)} tokens (stem {event.stem}), "
+            f"max_tokens {source.max_tokens}, priority {source.priority} {event.wish}".rstrip()
         )
-        self.outcomes[request_id] = Outcome()
-        self.expected[request_id] = expected_output(prompt, event.max_tokens, number)
-        source = request(
-            request_id, prompt, event.max_tokens, seed=number, priority=number,
-            arrival_s=float(len(self.outcomes)), metadata={"tenant": f"t{event.stem}"},
-        )  # fmt: skip
+        self.requests[source.request_id] = one
+        if one.finish_reason == "error":
+            bad_ids: set[str] = getattr(self.engine.executor, "bad_request_ids", set())
+            bad_ids.add(source.request_id)
         self.engine.add(source)
 
     def add_infeasible(self) -> None:
@@ -178,9 +173,6 @@ class Run:
         if not self.engine.has_work:
             return
         self.story.tell_again("step")
-        watch = self.watch(self) if self.watch else None
-        num_plans = len(plans_of(self.engine))
-        ended = {name for name, one in self.outcomes.items() if one.finish_reason is not None}
         try:
             outputs = self.engine.step()
         except EngineDeadError as error:
@@ -194,46 +186,21 @@ class Run:
         for problem in problems_of_blocks(self.engine):
             self.story.fail("S5", problem)
         self._look_at_requests()
-        is_planned = len(plans_of(self.engine)) > num_plans
-        if is_planned:
-            self._look_at_plans(num_plans, ended)
-        if watch:
-            watch(is_planned)
-
-    def _look_at_plans(self, num_seen: int, ended: set[str]) -> None:
-        """See that the executor may forget what ended, and that what is counted is true."""
-        core, plans = self.engine.core, plans_of(self.engine)
-        for plan in plans[num_seen:]:
-            self._paused |= {self._names[row] for row in plan.pauses}
-            self._paused -= {*plan.drops, *(one.request_id for one in plan.starts)}
-            self._names.update({one.row: one.request_id for one in plan.starts})
-            first = {one.row: one.start for one in plan.advances}
-            for one in plan.starts:
-                self._hits.setdefault(one.request_id, first[one.row])
-        kept = sorted(ended & self._paused)
-        self.story.see("S5", not kept, f"{kept} ended, and the executor is not told")
-        is_step = 0 <= core.view.step - plans[-1].step <= 1
-        self.story.see("S12", is_step, f"view.step is {core.view.step}, of step {plans[-1].step}")
-        counted = core.num_preemptions, core.num_hit_tokens
-        seen = sum(len(one.pauses) for one in plans), sum(self._hits.values())
-        told = f"(preemptions, tokens hit) are {seen}, and counted are {counted}"
-        is_counted = counted[0] >= seen[0] and counted[1] == seen[1] <= core.num_queried_tokens
-        self.story.see("S12", is_counted, told)
 
     def take(self, outputs: list[EngineOutput]) -> None:
         """Give outputs to their requests."""
         for output in outputs:
-            known = self.outcomes.get(output.request_id)
-            is_open = known is not None and known.finish_reason is None
+            known = self.requests.get(output.request_id)
+            is_open = known is not None and known.outcome.finish_reason is None
             self.story.see("S2", is_open, f"{output.request_id}: an output after its end")
             if known is not None:
-                known.take(output)
+                known.outcome.take(output)
 
     def _look_at_requests(self) -> None:
-        """Every request that has not ended is in one queue, once."""
+        """Every request that has not ended is in one queue, once, and the queues are in order."""
         core = self.engine.core
         queued = [one.request_id for one in (*core.running, *core.waiting)]
-        live = [name for name, one in self.outcomes.items() if one.finish_reason is None]
+        live = self.live
         self.story.see(
             "S2",
             sorted(queued) == sorted(live),
@@ -257,30 +224,30 @@ class Run:
             num_steps += 1
             num_idle = 0 if len(plans_of(self.engine)) > num_plans else num_idle + 1
             num_plans = len(plans_of(self.engine))
-        late = [name for name, one in self.outcomes.items() if one.finish_reason is None]
+        late = self.live
         self.story.see("S4", not late, f"{', '.join(late)} did not end within {num_steps} steps")
-        for request_id, outcome in self.outcomes.items():
-            wanted = self.expected[request_id]
-            if outcome.finish_reason != "length":
-                wanted = wanted[: len(outcome.token_ids)]
-            self.story.see(
-                "S6",
-                outcome.token_ids == wanted,
-                f"{request_id} got {outcome.token_ids}, and alone it gets {wanted}",
-            )
+        for one in self.requests.values():
+            for problem in one.problems():
+                self.story.fail("S6", problem)
         counts = self.engine.core.allocator.counts()
         self.story.see("S5", counts.used == 0, f"all have ended, and {counts.used} blocks are used")
 
 
-def play(setup: EngineSetup, events: list[Event], story: Story, **watch: Any) -> Run:
-    """Play a trace from its beginning to the end of all its requests."""
-    run = Run(make_engine(setup), story, **watch)
+def play(
+    setup: EngineSetup,
+    events: list[Event],
+    story: Story,
+    *,
+    begin: Callable[[Run], None] = lambda _: None,
+    look: Callable[[], None] = lambda: None,
+) -> Run:
+    """Play a trace from its beginning to the end of all its requests.
+
+    `begin` is called with the engine that is still empty, `look` after everything that happens.
+    """
+    run = Run(make_engine(setup), story, look=look)
+    begin(run)
     for event in events:
         run.happen(event)
     run.end()
     return run
-
-
-def is_plain(one: Request) -> bool:
-    """Return whether a request runs and could be advanced now."""
-    return one.state is RequestState.RUNNING and not one.is_decided and one.num_placeholders == 0

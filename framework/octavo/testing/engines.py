@@ -15,7 +15,7 @@ from octavo.engine.messages import EngineInfo, EngineRequest
 from octavo.engine.scheduling import SchedulingCore
 from octavo.engine.speculation import Speculator
 from octavo.interfaces.allocator import AllocatorContext
-from octavo.interfaces.executor import CacheGroup
+from octavo.interfaces.executor import CacheGroup, StepCosts
 from octavo.interfaces.proposer import EngineProposer
 from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.sampling_params import SamplingParams
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from octavo.interfaces.allocator import Allocator
     from octavo.interfaces.eviction import Eviction
     from octavo.interfaces.proposer import DraftView
+
+#: the request "r8" has the seed 2 where its drafts are to be guessed
+NUM_SEEDS = 6
+_COSTS = StepCosts.linear(1.0, 0.1)
 
 
 @dataclass
@@ -54,6 +58,8 @@ class EngineSetup:
     groups: tuple[CacheGroup, ...] = (CacheGroup(),)
     proposer: EngineProposer | None = None
     max_executor_drafts: int = 0
+    max_logit_rows: int = 1024
+    costs: StepCosts = _COSTS
     policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
     allocator: Callable[[AllocatorContext], Allocator] | None = None
     eviction: Callable[[], Eviction] | None = None
@@ -80,6 +86,8 @@ def make_engine(setup: EngineSetup | None = None) -> Engine:
         max_model_len=setup.max_model_len,
         groups=setup.groups,
         max_drafts=setup.max_executor_drafts,
+        max_logit_rows=setup.max_logit_rows,
+        costs=setup.costs,
     )
     executor = StubExecutor(facts, setup.block_size, is_late=setup.is_late)
     context = AllocatorContext(
@@ -213,7 +221,7 @@ def _problems_of_reach(request: Request, core: SchedulingCore) -> Iterator[str]:
 
 
 class StubProposer(EngineProposer):
-    """Guesses as the stub executor samples, if the seed is the number in the request's id."""
+    """Guesses as the stub executor samples, if the seed is that of the number in the id."""
 
     @property
     def max_drafts(self) -> int:
@@ -224,7 +232,7 @@ class StubProposer(EngineProposer):
         """Return right guesses, wrong ones, or none, by the length of the text."""
         ids = list(request.token_ids)
         num_known = len(ids)
-        seed = int(request.request_id[1:]) if num_known % 3 else 99
+        seed = int(request.request_id[1:]) % NUM_SEEDS if num_known % 3 else 99
         for _ in range(min(max_tokens, num_known % 6)):
             ids.append(next_token(ids, seed))
         return ids[num_known:]

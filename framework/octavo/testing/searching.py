@@ -9,6 +9,7 @@ Knows hypothesis. Does not know components.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -30,6 +31,10 @@ _SHOWN_STEPS = 40
 
 class _EndedElsewhere(Exception):  # noqa: N818 - it ends a case, and is no error
     """Another promise than the one in focus is broken: this case can tell no more."""
+
+
+class _Enough(Exception):  # noqa: N818 - as above
+    """Some promise is broken, and nothing else is asked."""
 
 
 class Story:
@@ -167,14 +172,15 @@ def survey(
         broken: dict[str, str] = {}
 
         def unfocused(case: Any) -> None:
-            if broken and subject.aim == "any":
-                return
             story = Story()
             story.play(lambda: run(case, story))
             for number, message in story.broken.items():
                 broken.setdefault(number, message)
+            if broken and subject.aim == "any":
+                raise _Enough
 
-        for_all(subject, cases, unfocused, examples)
+        with suppress(_Enough):
+            for_all(subject, cases, unfocused, examples)
         memory[run] = broken
     found: dict[str, str] = memory[run]
     return found

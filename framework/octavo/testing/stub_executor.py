@@ -10,6 +10,7 @@ Knows plans and results. Does not know models, tensors or the schedule's reasons
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import TokenLogprobs
@@ -113,6 +114,12 @@ class StubExecutor(Executor):
         """Return the facts that it was made with."""
         del config
         return self.facts
+
+    def prepare(self, resource: Any) -> Future[str]:
+        """Return what is ready at once."""
+        ready: Future[str] = Future()
+        ready.set_result(repr(resource))
+        return ready
 
     def submit(self, plan: StepPlan) -> _Handle:
         """Take a step; compute it now, or when its result is asked for."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.testing.invariants import where_raised
+from octavo.testing.probe_policy import ProbePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,20 +28,35 @@ _VIEW = (
 
 
 class WatchedPolicy(SchedulerPolicy):
-    """Asks the policy, and tells the story what is wrong with its answers (S9 to S11)."""
+    """Asks the policy, and tells the story what is wrong with its answers (S9 to S11).
+
+    A probe's answers are wrong on purpose, and are passed on as they are. For whoever looks at the
+    steps is kept what was answered: `admitted`, `victims`, and `chunks` (offered, answered, and
+    how many victims there were before). `on_turn` and `on_victim` are called before it is asked.
+    """
 
     def __init__(self, policy: SchedulerPolicy, story: Story) -> None:
         super().__init__()
         self.policy = policy
+        self.is_probe = isinstance(policy, ProbePolicy)
         self.is_order_static = policy.is_order_static
         self.admitted: dict[str, bool] = {}
+        self.chunks: dict[str, tuple[int, int, int]] = {}
+        self.victims: list[str] = []
+        self.on_turn: Callable[[RequestView, SchedulerView], None] | None = None
+        self.on_victim: Callable[[Sequence[RequestView], SchedulerView], None] | None = None
         self._story = story
-        self._problems: list[tuple[str, str]] = []
+        self.problems: list[tuple[str, str]] = []
         self._keys: dict[str, Any] = {}
+
+    @property
+    def told(self) -> str:
+        """Return how a probe decides, for the story; nothing of another policy."""
+        return f", with {self.policy.how}" if isinstance(self.policy, ProbePolicy) else ""
 
     def look(self) -> None:
         """Tell the story the first thing that is wrong; the engine would have kept it from us."""
-        for number, problem in self._problems:
+        for number, problem in self.problems:
             self._story.fail(number, problem)
 
     def admits(self, request_id: str) -> bool:
@@ -60,6 +76,8 @@ class WatchedPolicy(SchedulerPolicy):
 
     def admit(self, request: RequestView, view: SchedulerView) -> bool:
         """Return whether a request may start; asked again, its static key is the same."""
+        if self.on_turn is not None:
+            self.on_turn(request, view)
         if self.is_order_static and request.request_id in self._keys:
             key = self._call("order", [request], view, lambda: self.policy.order(request, view))
             before = self._keys[request.request_id]
@@ -71,11 +89,14 @@ class WatchedPolicy(SchedulerPolicy):
 
     def victim(self, running: Sequence[RequestView], view: SchedulerView) -> int:
         """Return the index of one that runs."""
-        index = self._call("victim", running, view, lambda: self.policy.victim(running, view))
+        if self.on_victim is not None:
+            self.on_victim(running, view)
+        index: Any = self._call("victim", running, view, lambda: self.policy.victim(running, view))
         if not isinstance(index, int) or not 0 <= index < len(running):
             self._see("S9", f"victim is {index!r}, of {len(running)} that run")
-            return len(running) - 1
-        return index
+            index = index if self.is_probe else len(running) - 1
+        self.victims.append(running[sorted((0, index, len(running) - 1))[1]].request_id)
+        return int(index)
 
     def chunk(self, request: RequestView, num_tokens: int, view: SchedulerView) -> int:
         """Return how many tokens, of those that fit."""
@@ -84,7 +105,8 @@ class WatchedPolicy(SchedulerPolicy):
         )
         if not isinstance(size, int) or not 1 <= size <= num_tokens:
             self._see("S9", f"chunk({request.request_id}, {num_tokens}) is {size!r}")
-            return num_tokens
+            size = int(size) if self.is_probe else num_tokens
+        self.chunks[request.request_id] = num_tokens, size, len(self.victims)
         return size
 
     def on_tokens(self, request: RequestView, num_tokens: int, view: SchedulerView) -> None:
@@ -113,7 +135,9 @@ class WatchedPolicy(SchedulerPolicy):
         return answer
 
     def _see(self, number: str, problem: str) -> None:
-        self._problems.append((number, problem))
+        if self.is_probe:
+            return
+        self.problems.append((number, problem))
 
 
 def _look(shown: Sequence[RequestView], view: SchedulerView) -> dict[str, Any]:
