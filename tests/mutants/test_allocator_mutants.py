@@ -255,6 +255,34 @@ class ForgetsHits(Lru):
         super().remove(block_id)
 
 
+class OverlooksSome(Lru):
+    """Never takes every 97th block."""
+
+    def add(self, block_id):
+        if block_id % 97 != 96:
+            super().add(block_id)
+
+
+class LosesInACrowd(Lru):
+    """Keeps no more than 40 in mind."""
+
+    def remove(self, block_id):
+        super().remove(block_id)
+        if len(self) > 40:
+            self.pop()
+
+
+class ByHash(Lru):
+    """In the order of hashes, which differ between processes."""
+
+    def pop(self):
+        if not len(self):
+            raise IndexError
+        first = min(self._released, key=lambda one: hash(str(one)))
+        self.remove(first)
+        return first
+
+
 class SharedByAll(Lru):
     released: dict[int, None] = {}
 
@@ -288,9 +316,12 @@ ALLOCATORS = [
 ]
 EVICTIONS = [
     (PopsTwice, "E1"),
+    (OverlooksSome, "E1"),
+    (LosesInACrowd, "E1"),
     (CountsWhatIsGone, "E2"),
     (PopsNothing, "E3"),
     (RollsDice, "E4"),
+    (ByHash, "E4"),
     (ForgetsHits, "E5"),
     (SharedByAll, "C4"),
 ]

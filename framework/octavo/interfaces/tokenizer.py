@@ -120,7 +120,8 @@ class TokenizerFormat(ABC):
     K2  a marker (an added token) is one id wherever its text stands.
     K3  `encode` never fails on a string; a lone surrogate is read as U+FFFD.
     K4  every id that a property returns is below `vocab_size`; outside there is no text.
-    K5  a text that is encoded and decoded comes back, where `has_exact_bytes`.
+    K5  a text that is encoded and decoded comes back, where `has_exact_bytes` and where each of
+        its characters, or of their bytes, is a token.
     K6  in whatever pieces ids come, the text that is streamed is the one that is decoded at once.
     K7  the spelling of an id leads back to it.
     K8  a path without such a tokenizer has reasons in `why_not`, and `load` raises ModelLoadError.

@@ -13,6 +13,8 @@ from octavo.interfaces.eviction import Eviction
 from octavo.testing import allocator_traces
 from octavo.testing.allocator_traces import GROUPS, Plan, plans
 from octavo.testing.clocks import watched_calls
+from octavo.testing.elsewhere import is_same_elsewhere
+from octavo.testing.eviction_crowds import CROWDS, popped_of_crowd, told_of_crowds
 from octavo.testing.invariants import PromiseBroken, Promises
 from octavo.testing.searching import Story, for_all, keep
 from octavo.testing.subjects import stock
@@ -81,10 +83,24 @@ def each_block_is_popped_once(subject: Subject) -> None:
     keep(subject, "E1", _CALLS, _run(subject, "E1"), examples=200)
 
 
+@promises.keeps("E1")
+def each_of_many_blocks_is_popped_once(subject: Subject) -> None:
+    """Of a few dozen or of a thousand, whatever their numbers."""
+    for crowd in CROWDS:
+        popped_of_crowd(subject, "E1", *crowd)
+
+
 @promises.keeps("E2")
 def its_length_is_the_number_of_candidates(subject: Subject) -> None:
     """After every call."""
     keep(subject, "E2", _CALLS, _run(subject, "E2"), examples=200)
+
+
+@promises.keeps("E2")
+def its_length_holds_with_many_blocks(subject: Subject) -> None:
+    """After every call."""
+    for crowd in CROWDS:
+        popped_of_crowd(subject, "E2", *crowd)
 
 
 @promises.keeps("E3")
@@ -139,6 +155,16 @@ def _order(eviction: Eviction, calls: list[tuple[str, int]]) -> list[int]:
             popped.append(eviction.pop())
             there.discard(popped[-1])
     return popped + [eviction.pop() for _ in range(len(there))]
+
+
+@promises.keeps("E4")
+def another_process_gives_the_same_order(subject: Subject) -> None:
+    """Where strings hash otherwise."""
+    if not is_same_elsewhere(subject, told_of_crowds):
+        raise PromiseBroken(
+            "the same calls popped another order in another process: "
+            "does it go by `hash`, by `id`, or by the order of a set?"
+        )
 
 
 @promises.keeps("E5")

@@ -33,7 +33,6 @@ _PLACES = (0x0000, 0x0041, 0x0FFF, 0x1000, 0x3FFF, 0x4E2D, 0x7FFF, 0x8000, 0xBFF
 _SURROGATES = range(0xD800, 0xE000)
 #: whatever ends lines and words, in pairs
 _PAIRED = " \t\n\r\v\f\u0085\u00a0\u2028\u3000"
-_NO_CHARACTER = {"Cs"}
 
 
 @cache
@@ -62,7 +61,7 @@ def _unseen() -> list[str]:
 
 def texts() -> st.SearchStrategy[str]:
     """Return random texts: of all characters, of lines and words, and of planes by turns."""
-    characters = st.characters(exclude_categories=_NO_CHARACTER)
+    characters = st.characters(exclude_categories=["Cs"])
     of_planes = st.builds(
         lambda plane, place: chr(plane * _PLANE + place),
         st.integers(1, _PLANES[-1]),
