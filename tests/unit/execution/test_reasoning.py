@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grammars import allowed, byte_backend, row_spec
 from octavo.execution.grammars import GrammarStore
-from octavo.execution.reasoning import Marks, Phase
+from octavo.execution.reasoning import Marks, Phase, ReasoningRow
 from octavo.execution.resources import Resources
 from octavo.interfaces.grammar import GrammarSpec, ReasoningSpec
 from scripted import END_THINK, EOS, THINK, VOCAB_SIZE
@@ -133,6 +133,39 @@ def test_an_end_mark_that_overlaps_itself_is_found():
             place = marks.follow(place, token_id)
             assert place.phase is Phase.INSIDE
         assert marks.follow(place, text[-1]).phase is Phase.AFTER
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    mark=st.lists(st.sampled_from([1, 2]), min_size=1, max_size=6),
+    text=st.lists(st.sampled_from([1, 2]), max_size=24),
+)
+def test_a_mark_is_found_where_it_first_ends(mark, text):
+    marks = Marks(ReasoningSpec(tuple(mark), is_open=True), is_first=True)
+    place, found = marks.start(), None
+    for index, token_id in enumerate(text, 1):
+        place = marks.follow(place, token_id)
+        if place.phase is Phase.AFTER:
+            found = index
+            break
+    ends = (i for i in range(len(mark), len(text) + 1) if text[i - len(mark) : i] == mark)
+
+    assert found == next(ends, None)
+
+
+@pytest.mark.parametrize("vocab_size", [258, 287, 288, 289, 320])
+def test_inside_all_tokens_of_the_vocabulary_may_come(vocab_size):
+    spec = row_spec(FORM, (EOS,))
+    spec.reasoning = ReasoningSpec((257,), is_open=True)
+    (mask,) = ReasoningRow(spec, Untouched(), vocab_size).masks(())
+
+    assert np.flatnonzero(allowed(mask, vocab_size)).tolist() == [
+        token_id for token_id in range(vocab_size) if token_id != EOS
+    ]
+
+
+class Untouched:
+    """A grammar that is not asked while it is not armed."""
 
 
 def test_min_tokens_bar_stop_tokens_in_the_reasoning_and_count_it_in_the_form(resources):
