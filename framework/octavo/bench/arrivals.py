@@ -17,7 +17,7 @@ from octavo.errors import ConfigError, RequestError
 from octavo.frontend.request_params import DeclaredParams
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _TRACE_KEYS: Final = (
@@ -110,30 +110,57 @@ def read_trace(path: Path, vocab_size: int, params: DeclaredParams | None = None
         try:
             arrivals.append(_arrival_of(json.loads(line), prompts))
             params.check(arrivals[-1].extra_args)
-        except (ValueError, TypeError, KeyError, RequestError) as error:
+        except (ValueError, RequestError) as error:
             raise ConfigError(
                 f"line {number} of the trace '{path}' is no request",
-                f"{type(error).__name__}: {error}",
+                str(error),
                 f"keys: {', '.join(_TRACE_KEYS)}",
             ) from error
     return sorted(arrivals, key=lambda one: one.arrival_s)
 
 
 def _arrival_of(values: Any, prompts: PromptMaker) -> Arrival:
+    """Return a line as a request. Raises ValueError that says which key is wrong."""
+    if not isinstance(values, dict):
+        raise ValueError(f"a line is an object of JSON, not {values!r:.60}")  # noqa: TRY004 - a fault of the file
     unknown = sorted(set(values) - set(_TRACE_KEYS))
     if unknown:
         raise ValueError(f"unknown keys {', '.join(unknown)}")
     ids = values.get("prompt_token_ids")
     if ids is None:
-        ids = prompts.one(int(values["prompt_tokens"]))["prompt_token_ids"]
-    arrival_s, num_output = float(values["arrival_s"]), int(values["output_tokens"])
+        ids = prompts.one(_whole(values, "prompt_tokens"))["prompt_token_ids"]
+    elif not isinstance(ids, list) or not all(type(one) is int for one in ids):
+        raise ValueError(f"prompt_token_ids: a list of whole numbers, not {ids!r:.60}")
+    arrival_s = _number(values, "arrival_s")
+    num_output = _whole(values, "output_tokens")
+    extra_args = values.get("extra_args")
+    if not isinstance(extra_args, dict | None):
+        raise ValueError(f"extra_args: an object of JSON, not {extra_args!r:.60}")  # noqa: TRY004 - as above
     if not ids or num_output < 1 or not 0 <= arrival_s < float("inf"):
         raise ValueError("a request has at least one token each way, and arrives at 0 s or later")
     return Arrival(
         arrival_s,
-        [int(one) for one in ids],
+        list(ids),
         num_output,
-        int(values.get("priority", 0)),
+        _whole({"priority": 0, **values}, "priority"),
         {key: str(values[key]) for key in ("user", "session_id") if key in values},
-        dict(values["extra_args"]) if "extra_args" in values else None,
+        extra_args,
     )
+
+
+def _number(values: Mapping[str, Any], key: str) -> float:
+    """Return the number under a key. Raises ValueError that names the key."""
+    if key not in values:
+        raise ValueError(f"{key} is missing")
+    value = values[key]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"{key}: a number, not {value!r:.60}")  # noqa: TRY004 - as above
+    return float(value)
+
+
+def _whole(values: Mapping[str, Any], key: str) -> int:
+    """Return the whole number under a key. Raises ValueError that names the key."""
+    number = _number(values, key)
+    if not number.is_integer():
+        raise ValueError(f"{key}: a whole number, not {values[key]!r:.60}")
+    return int(number)

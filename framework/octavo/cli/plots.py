@@ -7,7 +7,9 @@ Does not know what was measured.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +55,18 @@ def draw(panels: Sequence[Distribution | OverTime], file: str) -> None:
             _print_line(panel)
         else:
             _print_distribution(panel)
+
+
+def check_image(file: str) -> None:
+    """Raise ConfigError now for an image that could only fail once everything has run."""
+    path = Path(file).absolute()
+    if find_spec("matplotlib") is None:
+        raise _without_matplotlib(file)
+    if path.is_dir() or not path.parent.is_dir():
+        what = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise ConfigError(f"cannot write the plot '{file}'", what)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"cannot write the plot '{file}'", "permission denied")
 
 
 # ---------------------------------------------------------------------- in the terminal
@@ -135,15 +149,19 @@ def histograms(
 # ---------------------------------------------------------------------- as an image
 
 
+def _without_matplotlib(file: str) -> ConfigError:
+    return ConfigError(
+        f"an image ({file}) needs matplotlib, which is not installed",
+        "install it: pip install 'octavo[plot]'",
+        "or leave the file out: --plot draws in the terminal",
+    )
+
+
 def _draw_image(panels: Sequence[Distribution | OverTime], path: Path) -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise ConfigError(
-            f"an image ({path}) needs matplotlib, which is not installed",
-            "install it: pip install 'octavo[plot]'",
-            "or leave the file out: --plot draws in the terminal",
-        ) from error
+        raise _without_matplotlib(str(path)) from error
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

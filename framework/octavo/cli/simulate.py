@@ -16,7 +16,7 @@ from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from octavo.bench.arrivals import Arrival
     from octavo.bench.simulation import Simulation
@@ -109,7 +109,17 @@ def run(args: argparse.Namespace) -> int:
         print_errors(results)
     if args.plot is not None:
         draw(panels_of(results), args.plot)
-    return 0
+    return _say_what_was_not_played(results)
+
+
+def _say_what_was_not_played(results: Mapping[str, Simulation]) -> int:
+    """Say on stderr which runs answered nobody. Returns the exit code: 1 when there is one."""
+    empty = {name: one for name, one in results.items() if not one.fates}
+    for name, one in empty.items():
+        what = f"all {len(one.refused)} were refused" if one.refused else "none came"
+        why = f"\n  {one.refused[0]}" if one.refused else ""
+        print(f"error: no request was answered ({name}): {what}{why}", file=sys.stderr)
+    return 1 if empty else 0
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -124,6 +134,10 @@ def _check(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{name} {value} is no {what}", _EXAMPLE)
     if args.shared_prefix_len < 0:
         raise ConfigError("--shared-prefix-len must be at least 0", _EXAMPLE)
+    if args.plot:
+        from octavo.cli.plots import check_image
+
+        check_image(args.plot)
     if args.against_real and args.compare is not None:
         raise ConfigError("--compare and --against-real are two questions", "ask one at a time")
 
@@ -140,8 +154,10 @@ def _compared(args: argparse.Namespace, resolution: Resolution) -> dict[str, Res
             f"--compare {args.compare}: there is no kind '{kind}' of which one is in use",
             f"kinds: {', '.join(config.chosen)}",
         )
-    configs = {}
-    for name in dict.fromkeys(one.strip() for one in names.split(",")):
+    configs: dict[str, ResolvedConfig] = {}
+    for name in (one.strip() for one in names.split(",")):
+        if name in configs:
+            raise ConfigError(f"--compare {args.compare}: '{name}' is named twice")
         chosen = config.chosen[kind]
         if name != chosen.name:
             uses = {one: component.name for one, component in config.chosen.items()} | {kind: name}
@@ -192,8 +208,21 @@ def _against_real(args: argparse.Namespace, config: ResolvedConfig) -> dict[str,
         return {"real": real.play(arrivals), "simulated": real.play_simulated(arrivals)}
 
 
+def _check_lengths(args: argparse.Namespace, half: int, max_model_len: int) -> None:
+    """Raise ConfigError for lengths that were asked for and do not fit into the context."""
+    num_shared, num_own = args.shared_prefix_len, args.input_len or 1
+    flags = "--shared-prefix-len and --input-len" if num_shared else "--input-len"
+    for name, num_tokens in ((flags, num_shared + num_own), ("--output-len", args.output_len or 1)):
+        if num_tokens > half:
+            raise ConfigError(
+                f"{name}: {num_tokens} tokens are more than the {half} that fit",
+                f"half of the context ({max_model_len} tokens) is for prompts, half for outputs",
+                "lower it, or raise --max-model-len",
+            )
+
+
 def _arrivals(args: argparse.Namespace, info: EngineInfo, params: DeclaredParams) -> list[Arrival]:
-    """Return the requests to come. Made-up lengths are cut to what the context holds."""
+    """Return the requests to come. Lengths drawn as in ShareGPT are cut to the context."""
     from octavo.bench.arrivals import Workload, make_arrivals, read_trace
     from octavo.bench.offline import PromptMaker
 
@@ -201,6 +230,7 @@ def _arrivals(args: argparse.Namespace, info: EngineInfo, params: DeclaredParams
         return read_trace(args.trace, info.vocab_size, params)
     drawn = PromptMaker(info.vocab_size, args.workload_seed).sharegpt_lengths(args.num_prompts)
     half = max(1, info.max_model_len // 2)
+    _check_lengths(args, half, info.max_model_len)
     lengths = [
         (
             min(args.shared_prefix_len + (args.input_len or num_prompt), half),

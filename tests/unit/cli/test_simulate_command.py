@@ -256,8 +256,8 @@ def test_what_cannot_be_simulated_is_refused(words, message, capsys):
 @pytest.mark.parametrize(
     ("line", "fact"),
     [
-        ("{", "JSONDecodeError"),
-        ('{"arrival_s": 0}', "KeyError: 'prompt_tokens'"),
+        ("{", "Expecting property name"),
+        ('{"arrival_s": 0}', "prompt_tokens is missing"),
         ('{"arrival_s": 0, "prompt_tokens": 3, "output_tokens": 0}', "at least one token"),
         ('{"arrival_s": -1, "prompt_tokens": 3, "output_tokens": 1}', "arrives at 0 s or later"),
         ('{"arrival_s": 0, "prompt_tokens": 3, "output_tokens": 1, "x": 1}', "unknown keys x"),
@@ -270,6 +270,72 @@ def test_a_bad_line_of_a_trace_is_named(tmp_path, capsys, line, fact):
     err = capsys.readouterr().err
     assert f"line 2 of the trace '{trace}' is no request" in err
     assert fact in err
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("[1]", "a line is an object of JSON, not [1]"),
+        ("7", "a line is an object of JSON, not 7"),
+        ('{"arrival_s": 0, "output_tokens": 1}', "prompt_tokens is missing"),
+        (
+            '{"arrival_s": "x", "prompt_tokens": 1, "output_tokens": 1}',
+            "arrival_s: a number, not 'x'",
+        ),
+        (
+            '{"arrival_s": 0, "prompt_tokens": 1.5, "output_tokens": 1}',
+            "prompt_tokens: a whole number, not 1.5",
+        ),
+        (
+            '{"arrival_s": 0, "prompt_token_ids": ["a"], "output_tokens": 1}',
+            "prompt_token_ids: a list of whole numbers, not ['a']",
+        ),
+        (
+            '{"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1, "extra_args": [1]}',
+            "extra_args: an object of JSON, not [1]",
+        ),
+    ],
+)
+def test_a_wrong_value_of_a_trace_is_named_by_its_key(tmp_path, capsys, line, fact):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(line)
+    assert main(["simulate", *COSTS, "--trace", str(trace)]) == 2
+    assert f"line 1 of the trace '{trace}' is no request\n  {fact}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "error: no request was answered (fcfs): none came\n"),
+        (
+            '{"arrival_s": 0, "prompt_tokens": 900000, "output_tokens": 1}',
+            "error: no request was answered (fcfs): all 1 were refused\n",
+        ),
+    ],
+)
+def test_a_run_that_answers_nobody_says_so_and_fails(tmp_path, capsys, text, said):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(text)
+    assert main(["simulate", *COSTS, "--trace", str(trace)]) == 1
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--compare", "fcfs,priority,fcfs"], "'fcfs' is named twice"),
+        (["--shared-prefix-len", "99999999"], "are more than the"),
+        (["--input-len", "99999999"], "--input-len: 99999999 tokens are more than the"),
+        (["--output-len", "99999999"], "--output-len: 99999999 tokens are more than the"),
+        (["--plot", "/not/there/at.png"], "cannot write the plot '/not/there/at.png'"),
+    ],
+)
+def test_what_would_be_cut_or_fail_late_is_refused(capsys, monkeypatch, words, said):
+    monkeypatch.setattr("octavo.cli.plots.find_spec", lambda _: object())
+    assert main(["simulate", *COSTS, "--num-prompts", "2", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
 
 
 def test_times_of_requests_without_a_token_count_nowhere():
