@@ -143,7 +143,7 @@ def test_B05_what_claude_code_sends_is_answered(server):
     response = server.http.post(f"{MESSAGES}?beta=true", json=body, headers=headers)
 
     assert response.status_code == 200, response.text
-    assert response.json()["content"] == [{"type": "text", "text": "higo"}]
+    assert response.json()["content"] == [{"type": "text", "text": "hi\ngo"}]
     assert response.headers["X-Octavo-Ignored-Fields"] == "context_management"
 
 

@@ -16,8 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import scripted
 import scripted_engine
-from octavo.config.schema import ServerConfig
+from octavo.config.schema import ModelConfig, ServerConfig
 from octavo.errors import OctavoError
+from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.parsers import Chosen, ModelParsers
 from octavo.frontend.request_params import DeclaredParams
@@ -51,12 +52,10 @@ class ScriptParams(RequestParams):
     hang_s: float | None = None
 
 
-class LastMessage:
-    """A chat template that is the last message's text."""
-
-    def render(self, messages, **_):
-        content = messages[-1]["content"]
-        return content if isinstance(content, str) else "".join(part["text"] for part in content)
+def last_message():
+    """Return a renderer whose template is the last message's text."""
+    template = "{{ messages[-1].content or '' }}"
+    return ChatRenderer(scripted.BytesTokenizer(), ModelConfig(chat_template=template))
 
 
 def plan_of(options):
@@ -88,7 +87,7 @@ def parsers_of(tools, reasoning):
 
 
 def model_of(names, script, adapters, parsers, *, is_first):
-    texts = Texts(scripted.BytesTokenizer(), GenerationDefaults(), LastMessage(), parsers)
+    texts = Texts(scripted.BytesTokenizer(), GenerationDefaults(), last_message(), parsers)
     return ModelPlan(
         names=tuple(names),
         engine_config_json=script,
