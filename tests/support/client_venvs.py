@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -49,14 +50,16 @@ def _make(folder: Path, requirements: tuple[str, ...]) -> None:
 def run_client(python: Path, *words: str | Path, timeout_s: float = 300.0, **variables: str) -> str:
     """Run a client, and return what it prints. Fails with all it said if it does not succeed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        [python, *words],
-        env={**clean, **variables},
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:  # clients leave files where they run
+        done = subprocess.run(
+            [python, *words],
+            cwd=folder,
+            env={**clean, **variables},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
     if done.returncode != 0:
         pytest.fail(f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     return done.stdout
