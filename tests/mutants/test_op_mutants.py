@@ -182,6 +182,27 @@ class WindowOneShort(OwnAttention):
         super().forward(out, q, cache, spec, batch)
 
 
+def limited(spec, window):
+    """Return how a layer attends, with another window."""
+    return type(spec)(
+        spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.scale, window, spec.softcap
+    )
+
+
+class ForgetsTheFar(OwnAttention):
+    """Sees no more than 600 keys, of however many."""
+
+    def forward(self, out, q, cache, spec, batch):
+        super().forward(out, q, cache, limited(spec, spec.window or 600), batch)
+
+
+class SmallWindows(OwnAttention):
+    """Has no windows above 96."""
+
+    def forward(self, out, q, cache, spec, batch):
+        super().forward(out, q, cache, limited(spec, spec.window and min(spec.window, 96)), batch)
+
+
 class NoSoftCap(OwnAttention):
     def forward(self, out, q, cache, spec, batch):
         spec = type(spec)(
@@ -250,6 +271,8 @@ class AnyDtype(OwnAttention):
 ATTENTIONS = [
     (SeesTheFuture, "T1"),
     (WindowOneShort, "T1"),
+    (ForgetsTheFar, "T1"),
+    (SmallWindows, "T1"),
     (NoSoftCap, "T1"),
     (FollowsIds, "T2"),
     (ReadsANeighbour, "T3"),

@@ -53,6 +53,14 @@ class MakesNaN(OwnStage):
             logits.sub_(logits.min())
 
 
+class TiresInTime(OwnStage):
+    """Leaves nothing after 200 tokens."""
+
+    def apply(self, logits, row):
+        if self.is_active(row.params) and len(row.output_ids) > 200:
+            logits.fill_(-INF)
+
+
 class CountsInItself(OwnStage):
     """Keeps what belongs to a request."""
 
@@ -147,6 +155,7 @@ STAGES = [
     (AlwaysOn, "P2", {"own": 1}),
     (Unmasks, "P3", {"own": 1}),
     (MakesNaN, "P3", {"own": 1}),
+    (TiresInTime, "P3", {"own": 1}),
     (CountsInItself, "P4", {"own": 1}),
     (GrowsItsState, "P4", {"own": 1}),
     (HidesNaN, "P5", {"own": 1}),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BLOCK, BLOCKS = 4, 40
 CAP, SEQS, TABLE = 32, 4, 16
+_MAX_LEN = 36
 _FAR = 10**6
 
 
@@ -42,22 +43,25 @@ def tables_of(seed: int) -> list[list[int]]:
     return [order[:9], order[9:16], order[16:23], order[23:30]]
 
 
-def new_batch(device: str) -> AttentionBatch:
+def new_batch(device: str, num_blocks: int = TABLE, cap: int = CAP) -> AttentionBatch:
     """Return persistent buffers full of what an earlier step may have left."""
     return AttentionBatch(
         num_seqs=Count(),
         num_tokens=Count(),
         query_start=torch.full((SEQS + 1,), _FAR, device=device),
         seq_lens=torch.full((SEQS,), _FAR, device=device),
-        block_tables=torch.zeros(SEQS, TABLE, dtype=torch.int32, device=device),
-        positions=torch.full((CAP,), _FAR, device=device),
-        slots=torch.full((CAP,), _FAR, device=device),
+        block_tables=torch.zeros(SEQS, num_blocks, dtype=torch.int32, device=device),
+        positions=torch.full((cap,), _FAR, device=device),
+        slots=torch.full((cap,), _FAR, device=device),
         block_size=BLOCK,
     )
 
 
 class Steps:
-    """Sequences in the middle of their steps; all keys and values are remembered."""
+    """Sequences in the middle of their steps; all keys and values are remembered.
+
+    `tables` are their blocks, which say how long they may become.
+    """
 
     canary: ClassVar[float] = 777.0
 
@@ -65,16 +69,19 @@ class Steps:
         self, attention: Attention, shape: Shape, tables: list[list[int]], device: str
     ) -> None:
         self.attention, self.shape, self.tables, self.device = attention, shape, tables, device
-        self.batch = new_batch(device)
-        self.cache = attention.allocate(CacheSpec(shape.kv_heads, shape.dim), BLOCKS, BLOCK)
+        self.max_len = max(_MAX_LEN, BLOCK * max(map(len, tables)))
+        self.cap = self.max_len if self.max_len > _MAX_LEN else CAP
+        self.batch = new_batch(device, max(TABLE, *map(len, tables)), self.cap)
+        num_blocks = max(BLOCKS, 1 + max(map(max, tables)))
+        self.cache = attention.allocate(CacheSpec(shape.kv_heads, shape.dim), num_blocks, BLOCK)
         self.lengths = [0] * len(tables)
         generator = torch.Generator().manual_seed(7)
         #: queries, keys and values of each sequence by position
         self.inputs: list[tuple[Tensor, Tensor, Tensor]] = [
             (
-                torch.randn(36, shape.heads, shape.dim, generator=generator),
-                torch.randn(36, shape.kv_heads, shape.dim, generator=generator),
-                torch.randn(36, shape.kv_heads, shape.dim, generator=generator),
+                torch.randn(self.max_len, shape.heads, shape.dim, generator=generator),
+                torch.randn(self.max_len, shape.kv_heads, shape.dim, generator=generator),
+                torch.randn(self.max_len, shape.kv_heads, shape.dim, generator=generator),
             )
             for _ in tables
         ]
@@ -98,8 +105,8 @@ class Steps:
 
     def _run(self, counts: dict[int, int]) -> Tensor:
         batch, total, shape = self.batch, sum(counts.values()), self.shape
-        q = torch.full((CAP, shape.heads, shape.dim), self.canary)
-        k, v = (torch.full((CAP, shape.kv_heads, shape.dim), self.canary) for _ in range(2))
+        q = torch.full((self.cap, shape.heads, shape.dim), self.canary)
+        k, v = (torch.full((self.cap, shape.kv_heads, shape.dim), self.canary) for _ in range(2))
         batch.num_seqs.value, batch.num_tokens.value = len(counts), total
         start = 0
         for row, (i, count) in enumerate(counts.items()):
@@ -117,7 +124,7 @@ class Steps:
             batch.slots[rows] = slots.to(self.device)
             self.lengths[i] += count
             start += count
-        out = torch.full((CAP, shape.heads, shape.dim), self.canary, device=self.device)
+        out = torch.full((self.cap, shape.heads, shape.dim), self.canary, device=self.device)
         self.attention.prepare(batch)
         self.attention.write(self.cache, k.to(self.device), v.to(self.device), batch)
         self.attention.forward(out, q.to(self.device), self.cache, self.spec, batch)

@@ -44,6 +44,22 @@ SHAPES: tuple[Shape, ...] = (
     Shape(4, 2, 16, softcap=3.0),
     Shape(4, 2, 32, window=7, softcap=30.0),
 )
+#: sequences beyond pieces and tiles of any size: whole, with windows, and with caps
+LONG_SHAPES: tuple[Shape, ...] = (
+    Shape(2, 1, 16),
+    Shape(2, 2, 16, softcap=5.0),
+    *(Shape(2, 1, 16, window=size) for size in (31, 97, 128, 250, 513, 1100)),
+)
+LONG_STEPS: tuple[dict[int, int], ...] = (
+    {0: 600, 1: 63},
+    {0: 424, 1: 2},
+    {1: 1, 0: 1},
+    {0: 70, 1: 63},
+    *[{0: 1, 1: 1}] * 3,
+    {0: 140, 1: 300},
+    {0: 1, 1: 1},
+)
+_LONG_BLOCKS = 320
 _TOLERANCE = 5e-6
 
 
@@ -63,6 +79,23 @@ def it_is_attention_by_its_definition(subject: Subject) -> None:
             if not error <= _TOLERANCE:
                 raise PromiseBroken(
                     f"{shape}: step {number}, of {counts} tokens by sequence, is off by {error:.2g}"
+                )
+
+
+@promises.keeps("T1")
+def it_is_attention_over_long_sequences(subject: Subject) -> None:
+    """Beyond a thousand keys, with windows of some hundred, in chunks and token by token."""
+    order = torch.randperm(2 * _LONG_BLOCKS, generator=torch.Generator().manual_seed(3)) + 1
+    tables = [one.tolist() for one in order.split(_LONG_BLOCKS)]
+    for shape in LONG_SHAPES:
+        steps = _steps(subject, shape, tables)
+        for counts in LONG_STEPS:
+            out, expected = steps.step(counts)
+            error = float((out.double() - expected).abs().max())
+            if not error <= _TOLERANCE:
+                raise PromiseBroken(
+                    f"{shape}: {counts} tokens of sequences that are then {steps.lengths[:2]} "
+                    f"long are off by {error:.2g}"
                 )
 
 

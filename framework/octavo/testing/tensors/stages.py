@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 promises = Promises("sampler-stage", SamplerStage)
 
+#: how many tokens of prompt and of output: on both sides of what buffers and windows hold
+LONG_HISTORIES = ((0, 150), (3, 260), (700, 520), (1100, 0), (2, 1300), (0, 4200))
+
 
 @promises.keeps("P1")
 def it_changes_its_row_of_logits_and_nothing_else(subject: Subject) -> None:
@@ -101,6 +104,26 @@ def masked_tokens_stay_masked_and_one_is_left(subject: Subject) -> None:
             raise PromiseBroken(f"there is NaN afterwards\n{told(case, params)}")
 
     for_all(subject, CASES, body, examples=80)
+
+
+@promises.keeps("P3")
+def long_histories_leave_a_token_too(subject: Subject) -> None:
+    """Hundreds and thousands of tokens, prompt or output: all are not masked, nor is NaN made."""
+    dice = random.Random(0)  # noqa: S311 - a seed, so that it is the same each time
+    for which in range(8):
+        for num_prompt, num_output in LONG_HISTORIES:
+            prompt, output = (
+                [dice.randrange(WIDTH) for _ in range(count)] for count in (num_prompt, num_output)
+            )
+            logits = [dice.uniform(-5, 5) for _ in range(WIDTH)]
+            case = Case(logits, prompt, output, [], 0.3, which)
+            params = params_of(subject, case)
+            left = applied(subject.build(), params, case)
+            if bool(left.isnan().any()) or bool((left == -INF).all()):
+                raise PromiseBroken(
+                    f"after {num_prompt} tokens of prompt and {num_output} of output "
+                    f"there is no token left\n{told(case._replace(prompt=[], output=output[-9:]), params)}"
+                )
 
 
 @promises.keeps("P4")
