@@ -28,7 +28,7 @@ STAGES = {
     "top-k": "TopK",
     "top-p": "TopP",
 }
-TEXT = ("json_machine", "marks", "turn_scanner", "call_scanner", "reasoning_scanner")
+TEXT = ("json_machine", "marks", "turn_teller", "turn_scanner", "call_scanner", "reasoning_scanner")
 PARSERS = ("parameters", "hermes", "think", "qwen3_coder", "phi4_mini_json", "gpt_oss", "pythonic")
 FAMILIES = {
     "hermes": "Hermes",

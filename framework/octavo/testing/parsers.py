@@ -133,11 +133,12 @@ def what_follows_broken_arguments_is_content(subject: Subject) -> str | None:
     parser = _parser(subject)
     found = tags_of(parser)
     for context, tag in found:
-        text = f'{tag.begin}{{"a": 1,}}{tag.end} and more'
-        events = read(parser, context, [text])
-        shown = [one.text for one in events if isinstance(one, CallArguments | Content)]
-        if squeezed("".join(shown)) != squeezed(f'{{"a": 1,}}{tag.end} and more'):
-            raise PromiseBroken(f"{told(context, text)} is {events}")
+        for broken in ('{"a": 1,}', '{"a": tru}', '{"a": "\\u12x4"}', '{"a": [1}'):
+            text = f"{tag.begin}{broken}{tag.end} and more"
+            events = read(parser, context, [text])
+            shown = [one.text for one in events if isinstance(one, CallArguments | Content)]
+            if squeezed("".join(shown)) != squeezed(f"{broken}{tag.end} and more"):
+                raise PromiseBroken(f"{told(context, text)} is {events}")
     return None if found else NO_JSON
 
 

@@ -9,7 +9,8 @@ import json
 from typing import TYPE_CHECKING, ClassVar
 
 from octavo.text.json_machine import JsonMachine
-from octavo.text.turn_scanner import MalformedError, TurnScanner
+from octavo.text.turn_scanner import TurnScanner
+from octavo.text.turn_teller import MalformedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator

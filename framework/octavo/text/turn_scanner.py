@@ -10,28 +10,18 @@ Knows text, marks and JSON. Does not know any family, token ids or HTTP.
 
 from __future__ import annotations
 
-import json
 import re
 from abc import abstractmethod
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from octavo.interfaces.parser import (
-    CallArguments,
-    CallBegin,
-    CallEnd,
-    Content,
-    Reasoning,
-    TurnEvent,
-    TurnParser,
-    joined,
-)
 from octavo.text.json_machine import SPACE, JsonMachine
+from octavo.text.turn_teller import MalformedError, TurnTeller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from octavo.interfaces.parser import TurnContext
+    from octavo.interfaces.parser import TurnContext, TurnEvent
     from octavo.text.marks import Marks
 
 Script: TypeAlias = Generator[None, None, None]
@@ -42,18 +32,11 @@ MAX_HEAD_CHARS = 512
 _SPACES = re.compile(f"[{SPACE}]+")
 
 
-class MalformedError(Exception):
-    """What is held is no call: it becomes content as it was written.
-
-    Where a call had begun, it cannot be ended, and all that follows is content.
-    """
-
-
 class TextEndedError(Exception):
     """The text ended while more was waited for."""
 
 
-class TurnScanner(TurnParser):
+class TurnScanner(TurnTeller):
     """Reads one turn by the script `read`, which is run again whenever it returns.
 
     `read` goes on with content, then reads a call, by the steps of this class. It may raise
@@ -61,18 +44,11 @@ class TurnScanner(TurnParser):
     """
 
     def __init__(self, context: TurnContext) -> None:
-        self.tools = {tool.name: tool for tool in context.tools}
-        self.kind: type[Content | Reasoning] = Content
+        super().__init__(context)
         self._text = ""  # what has come and is not read; it is read up to `_at`
         self._at = 0
-        self._held: list[str] = []  # what was read and may be no mark after all
-        self._space: list[str] = []  # white space that a mark may follow
-        self._is_beside_mark = False
         self.last_mark = ""
         self._has_ended = False
-        self.is_in_call = False
-        self._num_calls = 0
-        self._events: list[TurnEvent] = []
         self._script = self._run()
 
     @abstractmethod
@@ -84,7 +60,7 @@ class TurnScanner(TurnParser):
         self._text = self._text[self._at :] + text
         self._at = 0
         next(self._script)
-        return self._taken()
+        return self.told()
 
     def finish(self) -> list[TurnEvent]:
         """Return what was held back, as content, or as what the text was at its end."""
@@ -94,9 +70,7 @@ class TurnScanner(TurnParser):
         except TextEndedError:
             self.release()
         self.say(self._text[self._at :])
-        if not self._is_beside_mark:
-            self._emit(self.kind("".join(self._space)))
-        return self._taken()
+        return self.told_at_end()
 
     # steps: each is used as `yield from self.step(...)`
 
@@ -230,74 +204,14 @@ class TurnScanner(TurnParser):
     def rest(self) -> Script:
         """Say all that comes, at once: no mark is looked for any more."""
         while True:
-            text = self._text[self._at :]
-            if self._is_beside_mark:
-                text = text.lstrip()
-                self._is_beside_mark = not text
-            if text:
-                self._emit(self.kind("".join(self._space) + text))
-                self._space.clear()
+            self.say_at_once(self._text[self._at :])
             self._at = len(self._text)
             yield from self._more()
-
-    # what takes no text
 
     @property
     def next_char(self) -> str:
         """Return the character that comes next, after `skip_space`."""
         return self._text[self._at]
-
-    def say(self, text: str) -> None:
-        """Say text of the kind that is being read: content, or reasoning."""
-        if self._is_beside_mark:
-            text = text.lstrip()
-            self._is_beside_mark = not text
-        body = text.rstrip()
-        if body:
-            self._emit(self.kind("".join(self._space) + body))
-            self._space.clear()
-        if len(body) < len(text):
-            self._space.append(text[len(body) :])
-
-    def say_call(self, name: str, arguments: str) -> None:
-        """Say a whole call. Raises MalformedError for a tool that is not offered."""
-        self.begin(name)
-        self.argue(arguments)
-        self.end()
-
-    def begin(self, name: str) -> None:
-        """Say that a call begins. Raises as `say_call`."""
-        if name not in self.tools:
-            raise MalformedError
-        self.settle()
-        self._emit(CallBegin(self._num_calls, name))
-        self.is_in_call = True
-
-    def argue(self, text: str) -> None:
-        """Say a piece of the arguments of the call that has begun; what is held is part of it."""
-        self._held.clear()
-        if text:
-            self._emit(CallArguments(self._num_calls, text))
-
-    def end(self) -> None:
-        """Say that the call that has begun is complete."""
-        self.settle()
-        self._emit(CallEnd(self._num_calls))
-        self._num_calls += 1
-        self.is_in_call = False
-
-    def settle(self) -> None:
-        """What is held was a mark or a call: nothing of it is said."""
-        self._held.clear()
-        self._space.clear()
-        self._is_beside_mark = True
-
-    def release(self) -> None:
-        """What is held was no mark: it is said as content, where it is more than white space."""
-        held, self._held = "".join(self._held), []
-        if held.strip():
-            self.kind = Content
-        self.say(held)
 
     # within
 
@@ -329,16 +243,3 @@ class TurnScanner(TurnParser):
         piece, end = machine.run(self._text, self._at)
         self._hold(end - self._at)
         return piece
-
-    def _emit(self, event: TurnEvent) -> None:
-        if not isinstance(event, Content | Reasoning) or event.text:
-            self._events.append(event)
-
-    def _taken(self) -> list[TurnEvent]:
-        events, self._events = self._events, []
-        return joined(events)
-
-
-def compact_json(value: Any) -> str:
-    """Return a value as JSON, as it is written in arguments."""
-    return json.dumps(value, ensure_ascii=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from octavo.interfaces.parser import CallTag, Content, Example, ToolSpec, TurnContext
 from octavo.text.call_scanner import CallScanner
 from octavo.text.marks import Marks
-from octavo.text.turn_scanner import compact_json
+from octavo.text.turn_teller import compact_json
 from octavo_plugins.parsers.family import WITH_TOOLS, Family, calling
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from octavo.interfaces.parser import (
     TurnContext,
 )
 from octavo.text.marks import Marks
-from octavo.text.turn_scanner import MalformedError, TurnScanner
+from octavo.text.turn_scanner import TurnScanner
+from octavo.text.turn_teller import MalformedError
 from octavo_plugins.parsers.family import WITHOUT_TOOLS, Family, calling
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from octavo.text.json_machine import JsonMachine
-from octavo.text.turn_scanner import MalformedError, TurnScanner, compact_json
+from octavo.text.turn_scanner import TurnScanner
+from octavo.text.turn_teller import MalformedError, compact_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,12 +22,8 @@ from octavo.interfaces.parser import (
     TurnContext,
 )
 from octavo.text.marks import Marks
-from octavo.text.turn_scanner import (
-    MAX_HEAD_CHARS,
-    MalformedError,
-    TurnScanner,
-    compact_json,
-)
+from octavo.text.turn_scanner import MAX_HEAD_CHARS, TurnScanner
+from octavo.text.turn_teller import MalformedError, compact_json
 from octavo_plugins.parsers.family import WITH_TOOLS, Family, calling
 
 if TYPE_CHECKING:
