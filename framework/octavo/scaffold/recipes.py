@@ -18,16 +18,15 @@ class Recipe:
     """One kind's part of a new plugin.
 
     `summary` says what the example does; `declared` are further fields of the Component, as source
-    lines. `suite` is its class in `octavo.testing`; None where there is none, or where it asks for
-    a sample of files. `kit` is the template of its kit test, `sample` what `--sample` is given, and
-    `more` are further files with their templates. `trial` is a command line that runs the
-    component, behind `octavo`.
+    lines. `suite` is its class in `octavo.testing`, `kit` the template of its kit test, `sample`
+    what `--sample` is given, and `more` are further files with their templates. `trial` is a
+    command line that runs the component, behind `octavo`.
     """
 
     summary: str
     trial: str
+    suite: str
     declared: tuple[str, ...] = ()
-    suite: str | None = None
     kit: str = "kit.py.txt"
     sample: str = ""
     more: tuple[tuple[str, str], ...] = ()
@@ -119,15 +118,24 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "weights": Recipe(
             summary="a folder with all tensors in one NumPy archive",
             trial="serve FOLDER",
+            suite="WeightsSuite",
+            kit="kits/weights.py.txt",
+            sample="FOLDER",
         ),
         "source": Recipe(
             summary="`$name:MODEL` is a model on a shelf of this machine",
             trial="serve $name:MODEL --source.$name.shelf FOLDER",
             declared=("rank=30,  # asked before the stock ones, which claim more",),
+            suite="SourceSuite",
+            kit="kits/source.py.txt",
+            sample='\'{"good": "$name:MODEL", "bad": "$name:NONE"}\'',
         ),
         "tokenizer": Recipe(
             summary="a list of words, one a line",
             trial="serve FOLDER",
+            suite="TokenizerSuite",
+            kit="kits/tokenizer.py.txt",
+            sample="FOLDER",
         ),
         "parser": Recipe(
             summary="calls are JSON objects between two marks",

@@ -64,10 +64,9 @@ def files_of(names: Names) -> dict[str, str]:
         f"{source}/__init__.py": "plugin.py.txt",
         f"{source}/{names.module}.py": f"components/{names.kind}.py.txt",
         "tests/test_examples.py": f"tests/{names.kind}.py.txt",
+        "tests/test_kit.py": recipe.kit,
+        **dict(recipe.more),
     }
-    if recipe.suite is not None:
-        files["tests/test_kit.py"] = recipe.kit
-    files |= dict(recipe.more)
     rendered = {path: _read(template).substitute(words) for path, template in files.items()}
     return {**rendered, f"{source}/py.typed": ""}
 
@@ -79,6 +78,7 @@ def trial_of(names: Names) -> str:
 
 def _words(names: Names) -> Mapping[str, str]:
     kind, recipe = KINDS[names.kind], RECIPES[names.kind]
+    sample = f" --sample {recipe.sample}" if recipe.sample else ""
     own = {
         "kind": kind.name,
         "name": names.name,
@@ -86,7 +86,7 @@ def _words(names: Names) -> Mapping[str, str]:
         "package": names.package,
         "distribution": names.distribution,
         "cls": names.cls,
-        "sample": f" --sample {recipe.sample}" if recipe.sample else "",
+        "sample": Template(sample).substitute(name=names.name),
     }
     module, _, interface = kind.interface.partition(":")
     declared = [
@@ -104,17 +104,14 @@ def _words(names: Names) -> Mapping[str, str]:
         "interface": interface,
         "interface_module": module,
         "declared": "\n".join(f"                {line}" for line in declared),
-        "suite": recipe.suite or "",
+        "suite": recipe.suite,
         "trial": trial_of(names),
-        **{
-            key: Template(text).substitute(own) if recipe.suite else ""
-            for key, text in _KIT.items()
-        },
+        **{key: Template(text).substitute(own) for key, text in _KIT.items()},
         "octavo": ".".join(__version__.split(".")[:2]),
     }
 
 
-#: in the README, where the kind has a suite
+#: in the README
 _KIT = MappingProxyType(
     {
         "kit": "`tests/test_kit.py` tries what every component of this kind promises.\n",

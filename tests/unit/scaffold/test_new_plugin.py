@@ -62,7 +62,7 @@ def test_a_new_plugin_is_a_whole_distribution(kind):
     ast.parse(files["tests/test_examples.py"])
 
 
-@pytest.mark.parametrize("kind", [kind for kind, recipe in RECIPES.items() if recipe.suite])
+@pytest.mark.parametrize("kind", RECIPES)
 def test_its_kit_test_is_six_lines_at_most(kind):
     recipe = RECIPES[kind]
     text = files_of(new_names(kind, "two-words"))["tests/test_kit.py"]
