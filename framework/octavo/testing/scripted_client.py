@@ -35,7 +35,7 @@ EOS = 256
 _VOCAB = 257
 _MAX_MODEL_LEN = 1_000_000
 #: texts from here on take so long to tokenise that the event loop must not wait for it
-LONG_CHARS = 400_000
+LONG_CHARS = 40_000
 
 
 class ByteTokenizer(Tokenizer):
