@@ -5,6 +5,7 @@ Knows both ways and hides the difference. Does not know terminals.
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
@@ -122,11 +123,22 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(f"--{flag}", type=kind, metavar="VALUE", help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="text that ends the output")
+    group.add_argument(
+        "--param",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a parameter that a component declares, as `octavo plugins info` shows them; the "
+        "value is read as JSON, or else as text (may be given several times)",
+    )
     add_config_arguments(parser, sections=("engine", "model", "plugins"))
 
 
 def given_sampling(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the sampling values that were given."""
+    """Return the sampling values that were given.
+
+    Parameters of components are among the fields of a body, or in `extra_args` of this process's
+    own requests. Raises ConfigError for one that is no NAME=VALUE, or is given twice.
+    """
     from octavo.config.flags import flags_of
 
     names = (
@@ -135,7 +147,24 @@ def given_sampling(args: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.url and "seed" in flags_of(args):
         given["seed"] = int(flags_of(args)["seed"])
-    return given
+    params = _given_params(args.param or ())
+    return given | (params if args.url or not params else {"extra_args": params})
+
+
+def _given_params(words: Sequence[str]) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name.isidentifier():
+            raise ConfigError(f"--param {word}: no parameter", "write --param NAME=VALUE")
+        if name in params:
+            raise ConfigError(f"--param {name} is given twice", "give it once")
+        try:
+            params[name] = json.loads(text)
+        except ValueError:  # a text needs no quotes
+            params[name] = text
+    return params
 
 
 def open_source(args: argparse.Namespace) -> TextSource:

@@ -15,7 +15,9 @@ from octavo.engine.messages import EngineInfo
 from octavo.errors import ConfigError
 from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.preprocess import Preprocessor
+from octavo.frontend.request_params import DeclaredParams
 from octavo.local_model import LocalModel
+from octavo.plugin.options import RequestParams
 from scripted import EOS, VOCAB_SIZE, BytesTokenizer, ScriptedEngine
 
 TOKENIZER = BytesTokenizer()
@@ -171,6 +173,58 @@ def test_complete_against_a_server(server, capsys):
     assert (report["model"], report["text"]) == ("other", "čau světe")
     assert (report["prompt_tokens"], report["completion_tokens"]) == (3, 2)
     assert report["finish_reason"] == "stop"
+
+
+class Cooling(RequestParams):
+    cooldown: int = 0
+    style: str = ""
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--param", "cooldown=5"], {"cooldown": 5}),
+        (["--param", "style=plain", "--param", "cooldown=1"], {"style": "plain", "cooldown": 1}),
+        (["--param", 'style="5"'], {"style": "5"}),
+    ],
+)
+def test_parameters_that_components_declare_are_given_by_name(monkeypatch, words, wanted):
+    seen = []
+    engine = ScriptedEngine(lambda r: [*(seen.append(r) or ()), EOS], INFO)
+    declared = DeclaredParams(dict.fromkeys(Cooling.model_fields, Cooling))
+
+    def open_scripted(config):
+        chat = ChatRenderer(TOKENIZER, config.model)
+        preprocessor = Preprocessor(TOKENIZER, INFO, declared=declared)
+        return LocalModel(config, engine, TOKENIZER, preprocessor, chat)
+
+    monkeypatch.setattr("octavo.local_model.open_model", open_scripted)
+
+    assert main(["complete", "m", "--prompt", "x", *words]) == 0
+    assert [one.params.extra_args for one in seen] == [wanted]
+
+
+def test_parameters_are_fields_of_the_body_for_a_server(server, capsys):
+    words = ["--url", server.url, "--param", "cooldown=5", "--param", "style=plain"]
+
+    assert main(["complete", "--prompt", "x", *words]) == 0
+
+    body = server.seen[-1][2]
+    assert (body["cooldown"], body["style"]) == (5, "plain")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--param", "cooldown"], 2, "--param cooldown: no parameter\n  write --param NAME=VALUE"),
+        (["--param", "a=1", "--param", "a=2"], 2, "--param a is given twice"),
+        (["--param", "nobody=1"], 1, "no component in use declares a parameter 'nobody'"),
+    ],
+)
+def test_parameters_that_cannot_be_read_are_refused(engine, capsys, words, code, message):
+    assert main(["complete", "m", "--prompt", "x", *words]) == code
+    assert message in capsys.readouterr().err
 
 
 def test_servers_errors_are_shown(server, capsys):
