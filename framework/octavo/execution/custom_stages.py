@@ -8,19 +8,21 @@ Knows stages and logits. Does not know batches, nor how a token is drawn.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import OctavoError
-from octavo.faults import FAULTS, Fault
+from octavo.faults import FAULTS, Fault, FaultLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from octavo.faults import FaultLog
     from octavo.interfaces.sampler import SamplerStage, SamplingRow
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -51,8 +53,10 @@ def call_stage(stage: SamplerStage, method: str, *args: Any, log: FaultLog) -> A
 class CustomStages:
     """The whole pipeline of one request, in order."""
 
-    def __init__(self, stages: Sequence[SamplerStage], row: SamplingRow, log: FaultLog) -> None:
-        self._log = log
+    def __init__(
+        self, stages: Sequence[SamplerStage], row: SamplingRow, log: FaultLog | None = None
+    ) -> None:
+        self._log = log or FaultLog(logger)
         self._stages = tuple(stages)
         self._states: list[Any] = []
         self._places: list[_Place] = []
