@@ -19,6 +19,46 @@ _THINKING = (
 )
 
 
+#: families whose calls alone are their own: name, target, summary, other names
+_OF_CALLS = (
+    (
+        "hermes",
+        "hermes:Hermes",
+        "<tool_call> around JSON: Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4",
+        ("qwen", "qwen2-5", "qwen3", "smollm3", "granite4"),
+    ),
+    (
+        "qwen3-coder",
+        "qwen3_coder:Qwen3Coder",
+        "<function=...> and <parameter=...>: Qwen 3 Coder, Qwen 3.5",
+        ("qwen3-xml",),
+    ),
+    ("glm", "glm:Glm", "<arg_key> and <arg_value>: GLM 4.5 to 4.7", ("glm45", "glm47")),
+    ("minimax", "minimax:MiniMax", "<invoke>, or JSON lines: MiniMax M2, M1", ("minimax-m2",)),
+    ("deepseek-v3", "deepseek:DeepSeekV3", "JSON in a fence: DeepSeek V3, R1", ()),
+    ("deepseek-v31", "deepseek:DeepSeekV31", "name and JSON: DeepSeek V3.1, V3.2", ()),
+    ("kimi-k2", "kimi_k2:KimiK2", "functions.NAME:0 and JSON: Kimi K2", ()),
+    (
+        "phi4-mini-json",
+        "phi4_mini_json:Phi4MiniJson",
+        "a list of JSON objects behind a mark: Phi 4 mini",
+        ("phi4-mini",),
+    ),
+    (
+        "llama3-json",
+        "bare_json:Llama3Json",
+        "JSON objects without a mark: Llama 3.1 to 3.3",
+        ("llama3", "llama4-json"),
+    ),
+    (
+        "llama4-pythonic",
+        "pythonic:Llama4Pythonic",
+        "a list of calls in Python: Llama 4",
+        ("pythonic", "llama4"),
+    ),
+)
+
+
 def _offers(*roles: str, aliases: tuple[str, ...] = ()) -> frozenset[str]:
     return frozenset({*roles, *(f"alias:{name}" for name in aliases)})
 
@@ -40,43 +80,7 @@ class Plugin(OctavoSpecs):
 
 def _of_calls() -> Iterator[Component[Parser]]:
     """Yield the families whose calls alone are their own."""
-    for name, target, summary, aliases in (
-        (
-            "hermes",
-            "hermes:Hermes",
-            "<tool_call> around JSON: Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4",
-            ("qwen", "qwen2-5", "qwen3", "smollm3", "granite4"),
-        ),
-        (
-            "qwen3-coder",
-            "qwen3_coder:Qwen3Coder",
-            "<function=...> and <parameter=...>: Qwen 3 Coder, Qwen 3.5",
-            ("qwen3-xml",),
-        ),
-        ("glm", "glm:Glm", "<arg_key> and <arg_value>: GLM 4.5 to 4.7", ("glm45", "glm47")),
-        ("minimax", "minimax:MiniMax", "<invoke>, or JSON lines: MiniMax M2, M1", ("minimax-m2",)),
-        ("deepseek-v3", "deepseek:DeepSeekV3", "JSON in a fence: DeepSeek V3, R1", ()),
-        ("deepseek-v31", "deepseek:DeepSeekV31", "name and JSON: DeepSeek V3.1, V3.2", ()),
-        ("kimi-k2", "kimi_k2:KimiK2", "functions.NAME:0 and JSON: Kimi K2", ()),
-        (
-            "phi4-mini-json",
-            "phi4_mini_json:Phi4MiniJson",
-            "a list of JSON objects behind a mark: Phi 4 mini",
-            ("phi4-mini",),
-        ),
-        (
-            "llama3-json",
-            "bare_json:Llama3Json",
-            "JSON objects without a mark: Llama 3.1 to 3.3",
-            ("llama3", "llama4-json"),
-        ),
-        (
-            "llama4-pythonic",
-            "pythonic:Llama4Pythonic",
-            "a list of calls in Python: Llama 4",
-            ("pythonic", "llama4"),
-        ),
-    ):
+    for name, target, summary, aliases in _OF_CALLS:
         offers = _offers("tools", aliases=aliases)
         yield Component(name=name, target=f"{_HERE}.{target}", summary=summary, offers=offers)
     yield Component(
