@@ -28,6 +28,8 @@ dashboards made for it keep working. Counters never fall, also when an engine is
 #: where errors are defined; a test finds those that are not here
 _MODULES = (
     "octavo.errors",
+    "octavo.serving.deadlines",
+    "octavo.serving.gate",
     "octavo.serving.http_errors",
     "octavo.testing.invariants",
     "octavo.text.chat_template",

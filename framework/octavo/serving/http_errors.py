@@ -16,7 +16,13 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.serialization import msgspec_hooks
 
-from octavo.errors import OctavoError, QueueFullError, RequestError, RequestNotFoundError
+from octavo.errors import (
+    OctavoError,
+    QueueFullError,
+    RequestError,
+    RequestNotFoundError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,6 +48,12 @@ class BodyTooLargeError(RequestError):
     """A request's body is larger than the server takes; it was not read to its end."""
 
     http_status = 413
+
+
+class NotServedError(UnsupportedError):
+    """A route of the API that nothing here stands behind."""
+
+    http_status = 501
 
 
 class UnauthorizedError(RequestError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from litestar import HttpMethod, route
 
-from octavo.errors import UnsupportedError
+from octavo.serving.http_errors import NotServedError
 from octavo.serving.openapi import HIDDEN
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ ABSENT: Final[Mapping[str, tuple[str, str]]] = {
     "/v1/containers": ("containers", ""),
     "/v1/evals": ("evals", ""),
 }
-
-
-class NotServedError(UnsupportedError):
-    """A route of the API that nothing here stands behind."""
-
-    http_status = 501
 
 
 def absent_routes(context: ServingContext) -> Sequence[ControllerRouterHandler]:
