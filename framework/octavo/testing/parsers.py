@@ -54,7 +54,7 @@ def _parser(subject: Subject) -> Parser:
 
 
 @promises.keeps("P1")
-def every_split_of_an_example_gives_thecheck_same(subject: Subject) -> None:
+def every_split_of_an_example_gives_the_same(subject: Subject) -> None:
     """In two at each place, in characters, and at random."""
     parser = _parser(subject)
     for context, text, _ in parser.examples():
@@ -63,7 +63,7 @@ def every_split_of_an_example_gives_thecheck_same(subject: Subject) -> None:
 
 
 @promises.keeps("P1")
-def every_split_of_any_text_gives_thecheck_same(subject: Subject) -> None:
+def every_split_of_any_text_gives_the_same(subject: Subject) -> None:
     """Of what examples and marks are cut into, and of what is cut off."""
     parser = _parser(subject)
     for context, text, _ in parser.examples():
