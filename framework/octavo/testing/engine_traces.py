@@ -49,6 +49,7 @@ MODES: Mapping[str, EngineSetup] = MappingProxyType(
         "one-token-blocks": EngineSetup(block_size=1, num_blocks=200),
         "preempting": EngineSetup(num_blocks=11, max_num_seqs=6),
         "tiny-chunks": EngineSetup(max_num_batched_tokens=3, max_num_seqs=3),
+        "few-tokens": EngineSetup(max_num_batched_tokens=3),
         "by-time": EngineSetup(max_step_ms=2.5, costs=COSTS),
         "by-time-preempting": EngineSetup(max_step_ms=2.0, costs=COSTS, num_blocks=11),
         "one-at-a-time": EngineSetup(max_num_seqs=1, num_blocks=20),
@@ -60,6 +61,9 @@ MODES: Mapping[str, EngineSetup] = MappingProxyType(
         "drafts-late": EngineSetup(proposer=StubProposer(), depth=1, is_late=True, num_blocks=14),
         "drafts-by-time": EngineSetup(proposer=StubProposer(), max_step_ms=2.0, costs=COSTS),
         "drafts-few-rows": EngineSetup(proposer=StubProposer(), max_logit_rows=11),
+        "drafts-by-time-preempting": EngineSetup(
+            proposer=StubProposer(), max_step_ms=2.0, max_logit_rows=11, costs=COSTS, num_blocks=11
+        ),
         "drafts-tiny-chunks": EngineSetup(proposer=StubProposer(), max_num_batched_tokens=3),
         "executor-drafts": EngineSetup(max_executor_drafts=3, num_blocks=20),
         "executor-drafts-late": EngineSetup(max_executor_drafts=3, depth=1, is_late=True),

@@ -97,6 +97,7 @@ class PlanAudit:
             self._look_at_hits(scheduled)
             for request, advance in zip(scheduled.requests, scheduled.plan.advances, strict=True):
                 self._look_at_share(request, advance, shares)
+                self._look_at_wish(request, advance)
                 shares.taken.append(advance)
             self._look_at_order(scheduled)
         core = self._core
@@ -135,17 +136,27 @@ class PlanAudit:
                 is_exact = num_before == num_victims
                 self._see_room(f"{name} may have {offered} drafts", offered, room, is_exact)
             return
-        is_start = marks.num_wanted < 0
-        wanted = len(request.token_ids) - share.start if is_start else marks.num_wanted
+        wanted, is_start = marks.num_wanted, marks.num_wanted < 0
+        wanted = len(request.token_ids) - share.start if is_start else wanted
         if wanted == 1 and not is_start:
             return
         room = min(wanted, before.room_for_chunk(share.start))
-        asked = self._watched.chunks.get(name, (room, room, 0))
-        offered, answer, num_before = asked
+        offered, answer, num_before = self._watched.chunks.get(name, (room, room, 0))
         is_exact = num_before == num_victims
         self._see_room(f"{name} may have {offered} tokens", offered, room, is_exact)
         given = sorted((1, answer, offered))[1] if offered > 1 else offered
         self._see_room(f"{name} gets {share.num_tokens} tokens", share.num_tokens, given, is_exact)
+
+    def _look_at_wish(self, request: Request, share: RowAdvance) -> None:
+        """The executor is asked for the drafts that are worth it, where a token is sampled."""
+        name, most = request.request_id, request.max_tokens - request.num_output_tokens
+        wanted = self._wanted.get(name, 0) if share.is_sampling else 0
+        room = max(0, min(wanted, most - len(share.drafts) - 2))
+        told = f"{name} may get {share.num_drafts_wanted} drafts, of {room}"
+        self._story.see("S14", share.num_drafts_wanted == room, told)
+        is_asked = name in self._wanted or not self._core.speculator.is_executors
+        told = f"nobody asks what drafts of {name} are worth"
+        self._story.see("S3", is_asked or not share.is_sampling, told)
 
     def _see_room(self, what: str, given: int, room: int, is_exact: object) -> None:
         """`is_exact`: nobody's share was taken back after this one was given."""
@@ -279,12 +290,9 @@ class PlanAudit:
         """Those that want one token come first, then chunks, then starts, each in order."""
         if not self._watched.is_probe:
             return
-        places = []
-        for request in scheduled.requests:
-            marks = self._before[request]
-            if marks.num_wanted > 0:
-                places.append((marks.num_wanted > 1, marks.order_key))
+        every = [self._before[one] for one in scheduled.requests]
+        places = [(one.num_wanted > 1, one.order_key) for one in every if one.num_wanted > 0]
         names = [one.request_id for one in scheduled.requests]
         self._story.see("S13", places == sorted(places), f"{names} advance out of order: {places}")
-        is_told = all(one.state is RequestState.RUNNING for one in scheduled.requests)
-        self._story.see("S2", is_told, f"{names} advance, and not all of them run")
+        is_so = all(one.state is RequestState.RUNNING for one in scheduled.requests)
+        self._story.see("S2", is_so, f"{names} advance, and not all of them run")
