@@ -42,6 +42,43 @@ class Remembering(SchedulerPolicy):
         return (next(self.counter) * 7919) % 13
 
 
+class RefusesAFew(SchedulerPolicy):
+    """Never admits every fiftieth."""
+
+    def admit(self, request, view):
+        return request.sequence_number % 50 != 49
+
+
+class WantsTheEngineAlone(SchedulerPolicy):
+    """Lets long prompts wait until nobody runs."""
+
+    def admit(self, request, view):
+        return view.num_running == 0 or request.num_prompt_tokens < 30
+
+
+class ByHash(SchedulerPolicy):
+    def order(self, request, view):
+        return hash(request.request_id)
+
+
+class WritesIntoParameters(SchedulerPolicy):
+    def order(self, request, view):
+        if request.params.extra_args is not None:
+            request.params.extra_args["seen"] = True
+        return request.sequence_number
+
+
+class KeepsAll(SchedulerPolicy):
+    """Remembers every request for ever."""
+
+    def __init__(self, options=None):
+        super().__init__(options)
+        self.served = []
+
+    def on_tokens(self, request, num_tokens, view):
+        self.served.append(request)
+
+
 class RaisingVictim(SchedulerPolicy):
     def victim(self, running, view):
         return running.index(None)
@@ -146,6 +183,11 @@ class AbortsWaitingAlone(SchedulingCore):
 
 MUTANTS = [
     (Starving, "S4"),
+    (RefusesAFew, "S4"),
+    (WantsTheEngineAlone, "S4"),
+    (ByHash, "S7"),
+    (WritesIntoParameters, "S11"),
+    (KeepsAll, "S15"),
     (FlippedCoin, "S7"),
     (WallClock, "S7"),
     (Remembering, "S7"),

@@ -106,6 +106,7 @@ class SchedulerPolicy:
     S12  what it is shown of steps, and what is counted of preemptions and hits, is true.
     S13  turns are taken in the order of the keys, those that run with one token first.
     S14  the executor is told of each row when it starts, gets blocks, pauses and ends, once.
+    S15  a request that has ended is not kept: a server runs for months.
     """
 
     #: True when `order` never changes for a request while it waits (keys are then kept sorted).

@@ -1,4 +1,4 @@
-"""The promises of schedulers: S1 to S14, on random traces through the engine.
+"""The promises of schedulers: S1 to S15, on random traces through the engine.
 
 The mechanism keeps some of them whatever the policy says; they are tried all the same, and so a
 whole core, with a `plan()` of its own, can be tested in the place of a policy.
@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from octavo.interfaces.scheduler import SchedulerPolicy
 from octavo.testing.clocks import watched_calls
+from octavo.testing.elsewhere import is_same_elsewhere
 from octavo.testing.engine_traces import MODES, Run, Trace, play, traces
 from octavo.testing.engines import plans_of
 from octavo.testing.invariants import PromiseBroken, Promises
 from octavo.testing.plan_audit import PlanAudit
 from octavo.testing.probe_policy import Habits, ProbePolicy, habits
+from octavo.testing.scheduler_soaks import Soak, schedule_of_crowd, soak
 from octavo.testing.searching import Story, for_all, keep
 from octavo.testing.suite import Suite
 from octavo.testing.watched_policy import WatchedPolicy
@@ -86,6 +88,19 @@ def _keep(subject: Subject, number: str) -> None:
     keep(subject, number, _cases(subject), _trace(subject), examples=300)
 
 
+def _soak(subject: Subject, number: str) -> None:
+    if soak not in subject.memory:
+        subject.memory[soak] = soak(_setup(subject, "roomy", make_policy(subject)))
+    seen: Soak = subject.memory[soak]
+    if number in seen.broken:
+        raise PromiseBroken(seen.broken[number])
+
+
+def crowd_of(subject: Subject) -> str:
+    """Return the schedule of a crowd as text."""
+    return schedule_of_crowd(_setup(subject, "roomy", make_policy(subject)))
+
+
 @promises.keeps("S1")
 def budgets_are_never_exceeded(subject: Subject) -> None:
     """Tokens, sequences, rows of logits and milliseconds of every step."""
@@ -108,6 +123,12 @@ def nobody_idles_who_could_go_on(subject: Subject) -> None:
 def every_request_ends_or_is_refused_at_once(subject: Subject) -> None:
     """In bounded steps after the last arrival."""
     _keep(subject, "S4")
+
+
+@promises.keeps("S4")
+def nobody_is_passed_over_for_long(subject: Subject) -> None:
+    """Of hundreds that come one after another, where there is room for all who are there."""
+    _soak(subject, "S4")
 
 
 @promises.keeps("S5")
@@ -141,6 +162,16 @@ def the_same_trace_gives_the_same_schedule(subject: Subject) -> None:
             raise PromiseBroken(f"two runs differ from step {first} on{told}")
 
     for_all(subject, _cases(subject), body, examples=40)
+
+
+@promises.keeps("S7")
+def another_process_gives_the_same_schedule(subject: Subject) -> None:
+    """Where strings hash otherwise."""
+    if not is_same_elsewhere(subject, crowd_of):
+        raise PromiseBroken(
+            "the same requests are served in another order in another process: "
+            "does it go by `hash`, by `id`, or by the order of a set?"
+        )
 
 
 def _play_quietly(subject: Subject, case: Case, story: Story) -> Any:
@@ -194,6 +225,12 @@ def a_policy_changes_nothing_it_is_shown(subject: Subject) -> None:
     _keep(subject, "S11")
 
 
+@promises.keeps("S11")
+def a_policy_changes_nothing_that_callers_gave(subject: Subject) -> None:
+    """Neither parameters, nor metadata, nor prompts, nor what these hold."""
+    _soak(subject, "S11")
+
+
 @promises.keeps("S12")
 def what_is_counted_is_true(subject: Subject) -> None:
     """Steps, preemptions and hits."""
@@ -210,6 +247,12 @@ def turns_are_taken_in_order(subject: Subject) -> None:
 def the_executor_is_told_all_of_its_rows(subject: Subject) -> None:
     """Starts, blocks, tokens, pauses and ends."""
     _keep(subject, "S14")
+
+
+@promises.keeps("S15")
+def ended_requests_are_let_go(subject: Subject) -> None:
+    """But for the last few."""
+    _soak(subject, "S15")
 
 
 class SchedulerSuite(Suite, promises=promises):

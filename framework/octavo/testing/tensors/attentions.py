@@ -85,8 +85,9 @@ def it_is_attention_by_its_definition(subject: Subject) -> None:
 @promises.keeps("T1")
 def it_is_attention_over_long_sequences(subject: Subject) -> None:
     """Beyond a thousand keys, with windows of some hundred, in chunks and token by token."""
-    order = torch.randperm(2 * _LONG_BLOCKS, generator=torch.Generator().manual_seed(3)) + 1
-    tables = [one.tolist() for one in order.split(_LONG_BLOCKS)]
+    generator = torch.Generator().manual_seed(3)
+    order = (torch.randperm(2 * _LONG_BLOCKS, generator=generator) + 1).tolist()
+    tables = [order[:_LONG_BLOCKS], order[_LONG_BLOCKS:]]
     for shape in LONG_SHAPES:
         steps = _steps(subject, shape, tables)
         for counts in LONG_STEPS:

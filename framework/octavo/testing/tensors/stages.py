@@ -120,9 +120,10 @@ def long_histories_leave_a_token_too(subject: Subject) -> None:
             params = params_of(subject, case)
             left = applied(subject.build(), params, case)
             if bool(left.isnan().any()) or bool((left == -INF).all()):
+                short = case._replace(prompt=prompt[:9], output=output[-9:])
                 raise PromiseBroken(
                     f"after {num_prompt} tokens of prompt and {num_output} of output "
-                    f"there is no token left\n{told(case._replace(prompt=[], output=output[-9:]), params)}"
+                    f"there is no token left; cut to nine each:\n{told(short, params)}"
                 )
 
 
