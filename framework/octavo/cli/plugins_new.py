@@ -36,7 +36,7 @@ def run(catalogue: Catalogue, args: argparse.Namespace) -> int:
     Raises UnknownComponentError for a kind that does not exist, ConfigError for a name that will
     not do and for a folder that exists or cannot be written.
     """
-    from octavo.scaffold.writing import new_names, trial_of, write_plugin
+    from octavo.scaffold.writing import check_of, new_names, trial_of, write_plugin
 
     if args.name is None or args.new_name is None:
         raise ConfigError(
@@ -63,7 +63,7 @@ def run(catalogue: Catalogue, args: argparse.Namespace) -> int:
     print(f"wrote {folder}, a distribution with the {names.kind} '{names.name}'")
     print("\n".join(f"  {one}" for one in files))
     print(f"next\n  pip install -e '{folder}[test]'\n  octavo plugins list {names.kind}")
-    print(f"  {trial_of(names)}\n  pytest {folder}")
+    print(f"  {check_of(names)}\n  {trial_of(names)}\n  pytest {folder}")
     return 0
 
 

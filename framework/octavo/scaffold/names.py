@@ -41,6 +41,11 @@ class Names:
         return self.name.replace("-", "_")
 
     @property
+    def kit_test(self) -> str:
+        """The file of its kit test: pytest, over several plugins, wants each basename once."""
+        return f"tests/test_{self.module}_kit.py"
+
+    @property
     def cls(self) -> str:
         """The class."""
         return "".join(word.capitalize() for word in self.name.split("-"))

@@ -63,8 +63,8 @@ def files_of(names: Names) -> dict[str, str]:
         "README.md": "README.md.txt",
         f"{source}/__init__.py": "plugin.py.txt",
         f"{source}/{names.module}.py": f"components/{names.kind}.py.txt",
-        "tests/test_examples.py": f"tests/{names.kind}.py.txt",
-        "tests/test_kit.py": recipe.kit,
+        f"tests/test_{names.module}.py": f"tests/{names.kind}.py.txt",
+        names.kit_test: recipe.kit,
         **dict(recipe.more),
     }
     rendered = {path: _read(template).substitute(words) for path, template in files.items()}
@@ -74,6 +74,11 @@ def files_of(names: Names) -> dict[str, str]:
 def trial_of(names: Names) -> str:
     """Return a command line that runs the component."""
     return f"octavo {Template(RECIPES[names.kind].trial).substitute(name=names.name)}"
+
+
+def check_of(names: Names) -> str:
+    """Return the command line that runs the kit, with the sample that its kind needs."""
+    return Template(f"octavo plugins {_CHECK}").substitute(_words(names))
 
 
 def _words(names: Names) -> Mapping[str, str]:
@@ -86,6 +91,7 @@ def _words(names: Names) -> Mapping[str, str]:
         "package": names.package,
         "distribution": names.distribution,
         "cls": names.cls,
+        "kit_test": names.kit_test,
         "sample": Template(sample).substitute(name=names.name),
     }
     module, _, interface = kind.interface.partition(":")
@@ -111,11 +117,12 @@ def _words(names: Names) -> Mapping[str, str]:
     }
 
 
+_CHECK = "check ${kind}:${name}${sample}"
 #: in the README
 _KIT = MappingProxyType(
     {
-        "kit": "`tests/test_kit.py` tries what every component of this kind promises.\n",
-        "check": "\n    octavo plugins check ${kind}:${name}${sample}",
+        "kit": "`${kit_test}` tries what every component of this kind promises.\n",
+        "check": f"\n    octavo plugins {_CHECK}",
     }
 )
 

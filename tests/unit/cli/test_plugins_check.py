@@ -28,7 +28,7 @@ def test_a_component_that_keeps_its_promises(capsys):
 
     assert "eviction:lru (octavo " in out
     assert "ok E1 each block is popped once" in out
-    assert "12 passed in " in out
+    assert "15 passed in " in out
 
 
 def test_what_is_declared_unsupported_is_reported_as_refused(capsys):

@@ -59,13 +59,13 @@ def test_a_new_plugin_is_a_whole_distribution(kind):
     assert KINDS[kind].hook in files["src/octavo_two_words/__init__.py"]
     assert not [path for path, text in files.items() if "$" in text]
     assert files["README.md"].startswith("# octavo-two-words\n")
-    ast.parse(files["tests/test_examples.py"])
+    ast.parse(files["tests/test_two_words.py"])
 
 
 @pytest.mark.parametrize("kind", RECIPES)
 def test_its_kit_test_is_six_lines_at_most(kind):
     recipe = RECIPES[kind]
-    text = files_of(new_names(kind, "two-words"))["tests/test_kit.py"]
+    text = files_of(new_names(kind, "two-words"))["tests/test_two_words_kit.py"]
 
     assert recipe.suite in testing.__all__
     assert len(text.splitlines()) <= 6 or recipe.sample  # which has to be made, or named
@@ -163,14 +163,30 @@ def test_it_writes_and_says_what_comes_next(sites, new, tmp_path):
         f"wrote {folder}, a distribution with the scheduler 'my-order'\n"
         "  README.md\n  pyproject.toml\n  src/octavo_my_order/__init__.py\n"
         "  src/octavo_my_order/my_order.py\n  src/octavo_my_order/py.typed\n"
-        "  tests/test_examples.py\n  tests/test_kit.py\n"
+        "  tests/test_my_order.py\n  tests/test_my_order_kit.py\n"
         "next\n"
         f"  pip install -e '{folder}[test]'\n"
         "  octavo plugins list scheduler\n"
+        "  octavo plugins check scheduler:my-order\n"
         "  octavo simulate --executor.fixed-ms 20 --scheduler my-order\n"
         f"  pytest {folder}\n"
     )
     assert [one.name for one in tmp_path.iterdir()] == ["octavo-my-order"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, one in RECIPES.items() if one.sample])
+def test_what_comes_next_has_the_sample_that_the_kit_needs(sites, new, kind):
+    _, out, _ = new(kind, "mine")
+
+    sample = RECIPES[kind].sample.replace("$name", "mine")
+    assert f"\n  octavo plugins check {kind}:mine --sample {sample}\n" in out
+
+
+def test_no_two_plugins_have_a_test_of_one_name():
+    names = [new_names("scheduler", one) for one in ("first", "second")]
+    tests = [{path for path in files_of(one) if path.endswith("_kit.py")} for one in names]
+
+    assert len(set.union(*tests)) == 2
 
 
 def test_it_says_the_same_as_json(sites, new, tmp_path):
