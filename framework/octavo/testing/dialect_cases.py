@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,7 @@ from octavo.serving.context import ServingContext
 from octavo.serving.metrics import ServerMetrics
 from octavo.testing.http_calls import Answer, Exchange
 from octavo.testing.invariants import PromiseBroken, SampleNeededError
+from octavo.testing.quiet import without_log
 from octavo.testing.samples import sample_of
 from octavo.testing.scripted_client import Script, ScriptedClient, scripted_model
 
@@ -121,15 +121,11 @@ def run(check: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     Raises PromiseBroken when it never ends.
     """
-    logger = logging.getLogger("octavo")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # most of what is tried here is worth an error in the log
     try:
-        return asyncio.run(asyncio.wait_for(check(), _HANGS_S))
+        with without_log():  # most of what is tried here is worth an error in it
+            return asyncio.run(asyncio.wait_for(check(), _HANGS_S))
     except TimeoutError as error:
         raise PromiseBroken(f"it hangs: nothing came within {_HANGS_S:g} s") from error
-    finally:
-        logger.setLevel(level)
 
 
 async def until(condition: Callable[[], bool], turns: int = _TURNS) -> bool:

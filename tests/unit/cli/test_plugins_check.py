@@ -31,6 +31,27 @@ def test_a_component_that_keeps_its_promises(capsys):
     assert "15 passed in " in out
 
 
+WARNING = """
+import logging
+
+from octavo_plugins.evictions.lru import Lru
+
+class Warning_(Lru):
+    def add(self, block_id):
+        logging.getLogger("mine").warning("block %d", block_id)
+        super().add(block_id)
+"""
+
+
+def test_a_report_has_nothing_of_the_log(tmp_path, capfd, caplog):
+    file = tmp_path / "warning.py"
+    file.write_text(WARNING)
+
+    assert check(f"{file}:Warning_", "--invariant", "E3") == 0
+    assert "block" not in capfd.readouterr().err
+    assert caplog.records == []
+
+
 def test_what_is_declared_unsupported_is_reported_as_refused(capsys):
     assert check("allocator:contiguous", "--effort", "0.05", "--json") == 0
     report = json.loads(capsys.readouterr().out)
