@@ -26,6 +26,19 @@ def test_the_code_of_a_page_does_what_the_page_says(page, tmp_path):
             run.run(block)
 
 
+def test_what_the_tutorial_writes_takes_forty_lines_at_most():
+    page = DOCS / "tutorial" / "first-plugin.md"
+    files = [one for one in blocks(page) if one.action == "file"]
+
+    for one in files:
+        lines = [line for line in one.text.splitlines() if line.strip()]
+        written = [line for line in lines if not line.startswith(("from ", "import "))]
+        assert len(written) <= 40, one.where
+    assert {one.value for one in files} == {
+        "shortest.py", "wrong.py", "at_most.py", "one_timers.py",
+    }  # fmt: skip
+
+
 def test_what_is_only_shown_has_a_reason():
     shown = [one for page in pages() for one in blocks(page) if one.action == "not run"]
 

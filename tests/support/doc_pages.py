@@ -138,7 +138,7 @@ class PageRun:
             **os.environ,
             "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(self.site),
-            "COLUMNS": "100",
+            "COLUMNS": "80",
             "HF_HUB_OFFLINE": "1",
         }
 
