@@ -9,8 +9,6 @@ config files.
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,7 +18,7 @@ from octavo.errors import InvalidComponentError, PluginError, UnknownOptionError
 from octavo.faults import FAULTS, describe, place_of, raise_if_signalled
 from octavo.hookspecs import OctavoSpecs
 from octavo.plugin.component import Component
-from octavo.plugin.files import import_file
+from octavo.plugin.files import import_file, imports_print_to_stderr
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.versions import api_deprecation, api_problem
 
@@ -228,7 +226,7 @@ def _settle(found: _Found, settings: DiscoverySettings, manager: HookManager) ->
     if blocked:
         return PluginRecord(**facts, state="disabled", reason=blocked)
     try:
-        with redirect_stdout(sys.stderr):  # what plugins print is no part of a command's output
+        with imports_print_to_stderr():
             plugin = _as_plugin(found.load())
             components = declare(plugin)
         _register(manager, plugin, f"{found.distribution}:{found.name}")

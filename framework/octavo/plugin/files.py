@@ -9,13 +9,15 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from contextlib import redirect_stdout
+import threading
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import PluginBrokenError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 _PREFIX = "octavo_file_"
@@ -61,13 +63,25 @@ def portable(target: str) -> str:
     return target
 
 
+@contextmanager
+def imports_print_to_stderr() -> Iterator[None]:
+    """Keep what modules print while they are imported out of a command's output.
+
+    Only in the main thread, which is where commands look at plugins: `sys.stdout` is the whole
+    process's, and two threads that put it aside would not put it back.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    with redirect_stdout(sys.stderr) if is_main else nullcontext():
+        yield
+
+
 def import_target(target: str) -> Any:
     """Return the object at `package.module:Name` or `path/to/file.py:Name`.
 
     Raises ImportError when the module lacks the name; what the import raises goes on.
     """
     module_name, _, attribute = target.rpartition(":")
-    with redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+    with imports_print_to_stderr():
         is_file = module_name.endswith(".py")
         module = import_file(module_name) if is_file else importlib.import_module(module_name)
     value: Any = module
