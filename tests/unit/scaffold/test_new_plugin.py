@@ -62,6 +62,17 @@ def test_a_new_plugin_is_a_whole_distribution(kind):
     ast.parse(files["tests/test_two_words.py"])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_class_says_which_models_it_takes(kind):
+    """So that a class that is passed as it is, or checked in its file, gets its own options."""
+    source = ast.parse(files_of(new_names(kind, "two-words"))["src/octavo_two_words/two_words.py"])
+    classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef)}
+    said = {ast.unparse(one) for one in classes["TwoWords"].body if isinstance(one, ast.Assign)}
+
+    for model in ("Options", "Params"):
+        assert f"TwoWords{model}" not in classes or f"{model} = TwoWords{model}" in said
+
+
 @pytest.mark.parametrize("kind", RECIPES)
 def test_its_kit_test_is_six_lines_at_most(kind):
     recipe = RECIPES[kind]
