@@ -25,6 +25,7 @@ from octavo.testing.searching import for_all
 from octavo.testing.suite import Suite
 from octavo.testing.turn_events import fault_of_calls
 from octavo.testing.turn_texts import (
+    BROKEN,
     check_arguments,
     check_cost,
     check_same,
@@ -133,7 +134,7 @@ def what_follows_broken_arguments_is_content(subject: Subject) -> str | None:
     parser = _parser(subject)
     found = tags_of(parser)
     for context, tag in found:
-        for broken in ('{"a": 1,}', '{"a": tru}', '{"a": "\\u12x4"}', '{"a": [1}'):
+        for broken in BROKEN:
             text = f"{tag.begin}{broken}{tag.end} and more"
             events = read(parser, context, [text])
             shown = [one.text for one in events if isinstance(one, CallArguments | Content)]
@@ -236,8 +237,7 @@ def arguments_come_while_they_are_written(subject: Subject) -> str | None:
 @promises.keeps("P7")
 def each_example_gives_its_events(subject: Subject) -> None:
     """There is one for all that is offered."""
-    parser = _parser(subject)
-    seen: set[type] = set()
+    parser, seen = _parser(subject), set[type]()
     for context, text, wanted in parser.examples():
         got = read(parser, context, [text])
         seen |= {type(one) for one in got}

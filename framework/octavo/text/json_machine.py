@@ -151,7 +151,6 @@ class JsonMachine:
 
     def _end_value(self) -> None:
         self._expects = _Expects.COMMA_OR_END
-        self._is_key = False
         self.is_complete = not self._open
 
     def _closing(self) -> str:

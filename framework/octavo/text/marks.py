@@ -32,7 +32,6 @@ class Marks:
         pairs = ((one, other) for one in marks for other in marks if one != other)
         if clash := next((pair for pair in pairs if pair[1].startswith(pair[0])), None):
             raise ValueError(f"the mark {clash[0]!r} begins {clash[1]!r}")
-        self.texts = tuple(marks)
         self._pattern = re.compile("|".join(map(re.escape, marks)))
         self._begun = frozenset(one[:end] for one in marks for end in range(1, len(one)))
         self._max_begun = max(map(len, marks)) - 1

@@ -29,7 +29,6 @@ from octavo_plugins.parsers.family import WITH_TOOLS, Family, calling
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from octavo.interfaces.parser import TurnEvent
     from octavo.text.turn_scanner import Reads, Script
 
 START, END = "<|python_start|>", "<|python_end|>"
@@ -57,15 +56,20 @@ class Llama4Pythonic(Family):
         note, unnamed = "[1] says so.", "[get_weather('Oslo')]"
         quoted = """[get_weather(city="It's :) [\\"", days=-2, at=[1.5, None, {'a': (True,)}])]"""
         arguments = '{"city": "It\'s :) [\\"", "days": -2, "at": [1.5, null, {"a": [true]}]}'
-        once: list[TurnEvent] = [
-            CallBegin(0, "get_weather"), CallArguments(0, arguments), CallEnd(0)
-        ]  # fmt: skip
+        words = "[get_weather(city='Oslo', at=[true, false, null])]"
+        other = '{"city": "Oslo", "at": [true, false, null]}'
         return [
             calling(calls),
             calling(f"Look. {START}{calls}{END}", Content("Look.")),
             Example(WITH_TOOLS, note, [Content(note)]),
             Example(WITH_TOOLS, unnamed, [Content(unnamed)]),
-            Example(WITH_TOOLS, quoted, once),
+            *(
+                Example(WITH_TOOLS, text, [CallBegin(0, "get_weather"), said, CallEnd(0)])
+                for text, said in (
+                    (quoted, CallArguments(0, arguments)),
+                    (words, CallArguments(0, other)),
+                )
+            ),
         ]
 
 
