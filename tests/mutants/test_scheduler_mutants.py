@@ -9,6 +9,7 @@ from time import monotonic
 import pytest
 
 from mutants import assert_killed, name_of
+from octavo.engine.budget import StepBudget
 from octavo.engine.request import RequestState
 from octavo.engine.scheduling import SchedulingCore
 from octavo.interfaces.scheduler import SchedulerPolicy
@@ -171,6 +172,20 @@ class KeepsKV(SchedulingCore):
         super()._start(request, num_hits + 1 if request.num_preemptions else num_hits, step)
 
 
+class GivesNothingBack(SchedulingCore):
+    """Takes a share from its request, and leaves it in what the step has spent."""
+
+    def _preempt(self, victim, step, budget):
+        super()._preempt(victim, step, StepBudget(self.limits, self.costs))
+
+
+class DraftsForNobody(SchedulingCore):
+    """Gives each request the token that it wants, and never asks for guesses."""
+
+    def _decode(self, request, behind, step, budget):
+        self._advance(request, 1, step, budget)
+
+
 class AbortsWaitingAlone(SchedulingCore):
     """Does not take a waiting request out."""
 
@@ -203,6 +218,8 @@ MUTANTS = [
     (Forgetful, "S2"),
     (Lazy, "S3"),
     (WaitsForCompany, "S3"),
+    (GivesNothingBack, "S3"),
+    (DraftsForNobody, "S3"),
     (Leaking, "S5"),
     (KeepsKV, "S6"),
     (AbortsWaitingAlone, "S5"),

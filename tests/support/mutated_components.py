@@ -24,9 +24,7 @@ from source_mutations import Mutation, mutations
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CPU_LIMIT_S = 30
 MEMORY_LIMIT_BYTES = 6 << 30
-EFFORT = 0.4
 SURVIVED = "survived"
 
 
@@ -44,6 +42,10 @@ class Part(NamedTuple):
     name: str
     modules: tuple[str, ...]
     targets: tuple[Target, ...]
+    #: as `octavo plugins check` has it: 1 is what a user gets
+    effort: float = 0.4
+    #: a change that takes longer hangs: its parts as they are take less than a tenth
+    cpu_limit_s: int = 30
 
 
 class Fate(NamedTuple):
@@ -59,6 +61,12 @@ class Fate(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.module}:{self.mutation.line} {self.mutation.key}: {self.verdict}"
+
+
+def every_kth(part: Part, most: int) -> list[tuple[str, Mutation]]:
+    """Return each k-th mutation of a part by module and line, with the least k for so many."""
+    every = sample_of(part, None)
+    return every[:: -(-len(every) // most)]
 
 
 def sample_of(part: Part, most: int | None, seed: int = 0) -> list[tuple[str, Mutation]]:
@@ -79,12 +87,20 @@ def fates(part: Part, chosen: Sequence[tuple[str, Mutation]]) -> Iterator[Fate]:
         yield Fate(module, mutation, _in_a_child(part, module, mutation))
 
 
-def _in_a_child(part: Part, module: str, mutation: Mutation) -> str:
+def unchanged(part: Part) -> tuple[str, float]:
+    """Return the verdict on a part as it is, and the seconds of processor time that it takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = _in_a_child(part, "", None)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _in_a_child(part: Part, module: str, mutation: Mutation | None) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+            resource.setrlimit(resource.RLIMIT_CPU, (part.cpu_limit_s, part.cpu_limit_s))
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
             os.write(writing, verdict(part, module, mutation).encode())
         finally:
@@ -96,16 +112,17 @@ def _in_a_child(part: Part, module: str, mutation: Mutation) -> str:
     return text or "killed: it hangs, or takes all memory"
 
 
-def verdict(part: Part, module: str, mutation: Mutation) -> str:
+def verdict(part: Part, module: str, mutation: Mutation | None) -> str:
     """Return the number that is broken, or that none is."""
     try:
         spaces = _imported(part, module, mutation)
     except Exception as error:  # noqa: BLE001 - whatever it raises, it is noticed
         return f"killed: it cannot be imported: {error!r}"
-    of_class = [one for one in part.targets if mutation.where.startswith(f"{one.class_name}.")]
+    where = mutation.where if mutation is not None else ""
+    of_class = [one for one in part.targets if where.startswith(f"{one.class_name}.")]
     for target in of_class or part.targets:
         space = next(one for one in reversed(spaces) if target.class_name in one)
-        subject = _subject(target, space[target.class_name])
+        subject = _subject(target, space[target.class_name], part.effort)
         for invariant in invariants_of(subject):
             try:
                 invariant.run(subject)
@@ -116,18 +133,18 @@ def verdict(part: Part, module: str, mutation: Mutation) -> str:
     return SURVIVED
 
 
-def _subject(target: Target, cls: type) -> Subject:
+def _subject(target: Target, cls: type, effort: float) -> Subject:
     component: object = cls
     if target.component is not None:
         entry = stock_catalogue().get(target.kind, target.component)
         component = replace(entry.component, target=cls)
     subject = subject_of(target.kind, component)
     subject.aim = "any"
-    subject.effort = EFFORT
+    subject.effort = effort
     return subject
 
 
-def _imported(part: Part, changed: str, mutation: Mutation) -> list[dict[str, object]]:
+def _imported(part: Part, changed: str, mutation: Mutation | None) -> list[dict[str, object]]:
     """Return the names of each module, where those of one refer to the others' fresh ones.
 
     The fresh modules stay: a child process has no use for the real ones.
@@ -137,7 +154,7 @@ def _imported(part: Part, changed: str, mutation: Mutation) -> list[dict[str, ob
     for name in part.modules:
         real = importlib.import_module(name)
         path = Path(str(real.__file__))
-        tree = mutation.tree if name == changed else path.read_text()
+        tree = mutation.tree if mutation and name == changed else path.read_text()
         module = types.ModuleType(name)
         module.__file__ = str(path)
         # classes of later modules are derived from those of this one

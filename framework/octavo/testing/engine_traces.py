@@ -52,6 +52,7 @@ MODES: Mapping[str, EngineSetup] = MappingProxyType(
         "few-tokens": EngineSetup(max_num_batched_tokens=3),
         "by-time": EngineSetup(max_step_ms=2.5, costs=COSTS),
         "by-time-preempting": EngineSetup(max_step_ms=2.0, costs=COSTS, num_blocks=11),
+        "by-time-few-tokens": EngineSetup(max_step_ms=1.3, costs=COSTS, num_blocks=11),
         "one-at-a-time": EngineSetup(max_num_seqs=1, num_blocks=20),
         "late": EngineSetup(depth=1, is_late=True),
         "late-preempting": EngineSetup(depth=1, is_late=True, num_blocks=11),
@@ -61,6 +62,7 @@ MODES: Mapping[str, EngineSetup] = MappingProxyType(
         "drafts-late": EngineSetup(proposer=StubProposer(), depth=1, is_late=True, num_blocks=14),
         "drafts-by-time": EngineSetup(proposer=StubProposer(), max_step_ms=2.0, costs=COSTS),
         "drafts-few-rows": EngineSetup(proposer=StubProposer(), max_logit_rows=11),
+        "no-rows-for-drafts": EngineSetup(proposer=StubProposer(), max_logit_rows=8),
         "drafts-by-time-preempting": EngineSetup(
             proposer=StubProposer(), max_step_ms=2.0, max_logit_rows=11, costs=COSTS, num_blocks=11
         ),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.request import RequestState
+from octavo.testing.share_audit import ShareAudit, num_hits_of
 from octavo.testing.step_shares import StepShares
 from octavo.testing.told_rows import Marks, ToldRows, marks_of
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from octavo.engine.engine import Engine
-    from octavo.engine.plan import RowAdvance
     from octavo.engine.request import Request
     from octavo.engine.scheduled_step import ScheduledStep
     from octavo.interfaces.scheduler import RequestView, SchedulerView
@@ -32,16 +32,11 @@ class PlanAudit:
         self._watched = watched
         self._story = story
         self._rows = ToldRows(engine.core)
+        self._shares = ShareAudit(engine.core, watched, story)
         self._plan = engine.core.plan
         self._turns: dict[str, int] = {}  # who had one, and how many of its tokens are cached
-        self._offered: dict[str, tuple[int, int]] = {}  # room for drafts, after how many victims
-        self._wanted: dict[str, int] = {}
         self._before: dict[Request, Marks] = {}
         self._seen = [0, 0, 0]  # preemptions, tokens hit, tokens asked for
-        speculator = engine.core.speculator
-        self._drafts, self._num_wanted = speculator.drafts, speculator.num_wanted
-        speculator.drafts = self.drafts  # type: ignore[method-assign]
-        speculator.num_wanted = self.num_wanted  # type: ignore[method-assign]
         engine.core.plan = self.plan  # type: ignore[method-assign]
         watched.on_turn, watched.on_victim = self.turn, self.victim
 
@@ -49,8 +44,6 @@ class PlanAudit:
         """Let the core plan a step, and look at it."""
         core = self._core
         self._turns.clear()
-        self._offered.clear()
-        self._wanted.clear()
         self._watched.admitted.clear()
         self._watched.chunks.clear()
         self._watched.victims.clear()
@@ -63,6 +56,7 @@ class PlanAudit:
         self._before = {one: marks_of(one, self._key(one, view)) for one in core.running}
         for one in core.waiting:
             self._before[one] = marks_of(one)._replace(num_wanted=-1)
+        self._shares.begin(self._before)
         scheduled = self._plan(now_s)
         view = core.view
         shown = (
@@ -96,9 +90,8 @@ class PlanAudit:
                 story.fail("S14", problem)
             self._look_at_hits(scheduled)
             for request, advance in zip(scheduled.requests, scheduled.plan.advances, strict=True):
-                self._look_at_share(request, advance, shares)
-                self._look_at_wish(request, advance)
-                shares.taken.append(advance)
+                self._shares.look(request, advance, shares)
+                shares.add(advance)
             self._look_at_order(scheduled)
         core = self._core
         counted = [core.num_preemptions, core.num_hit_tokens, core.num_queried_tokens]
@@ -120,75 +113,6 @@ class PlanAudit:
                 is_same = request.num_cached_tokens == request.num_computed
                 said = f"{request.num_cached_tokens} tokens of {start.request_id} were hit"
                 self._story.see("S12", is_same, f"{said}, and it starts at {request.num_computed}")
-
-    # ------------------------------------------------------------------ shares
-
-    def _look_at_share(self, request: Request, share: RowAdvance, before: StepShares) -> None:
-        """Nobody gets more than fits (S1), or less, unless the policy said so (S3)."""
-        name, marks = request.request_id, self._before[request]
-        num_victims = len(self._watched.victims)
-        if name in self._offered:
-            later = self._later(request)
-            if later is not None:
-                most = request.max_tokens - request.num_output_tokens - 1
-                room = before.room_for_drafts(share.start, most, later)
-                offered, num_before = self._offered[name]
-                is_exact = num_before == num_victims
-                self._see_room(f"{name} may have {offered} drafts", offered, room, is_exact)
-            return
-        wanted, is_start = marks.num_wanted, marks.num_wanted < 0
-        wanted = len(request.token_ids) - share.start if is_start else wanted
-        if wanted == 1 and not is_start:
-            return
-        room = min(wanted, before.room_for_chunk(share.start))
-        offered, answer, num_before = self._watched.chunks.get(name, (room, room, 0))
-        is_exact = num_before == num_victims
-        self._see_room(f"{name} may have {offered} tokens", offered, room, is_exact)
-        given = sorted((1, answer, offered))[1] if offered > 1 else offered
-        self._see_room(f"{name} gets {share.num_tokens} tokens", share.num_tokens, given, is_exact)
-
-    def _look_at_wish(self, request: Request, share: RowAdvance) -> None:
-        """The executor is asked for the drafts that are worth it, where a token is sampled."""
-        name, most = request.request_id, request.max_tokens - request.num_output_tokens
-        wanted = self._wanted.get(name, 0) if share.is_sampling else 0
-        room = max(0, min(wanted, most - len(share.drafts) - 2))
-        told = f"{name} may get {share.num_drafts_wanted} drafts, of {room}"
-        self._story.see("S14", share.num_drafts_wanted == room, told)
-        is_asked = name in self._wanted or not self._core.speculator.is_executors
-        told = f"nobody asks what drafts of {name} are worth"
-        self._story.see("S3", is_asked or not share.is_sampling, told)
-
-    def _see_room(self, what: str, given: int, room: int, is_exact: object) -> None:
-        """`is_exact`: nobody's share was taken back after this one was given."""
-        self._story.see("S1", given <= room, f"{what}, of {room} at most")
-        self._story.see("S3", given >= room or not is_exact, f"{what}, of {room}")
-
-    def _later(self, request: Request) -> list[int] | None:
-        """Return the contexts of those that had their turn behind one; None if unknown."""
-        if self._watched.is_probe:
-            keys = {one: marks.order_key for one, marks in self._before.items()}
-            running = [one for one, marks in self._before.items() if marks.num_wanted >= 0]
-            running.sort(key=keys.__getitem__)
-        elif self._watched.victims:
-            return None
-        else:
-            running = [one for one in self._core.running if self._before[one].num_wanted >= 0]
-        behind = running[running.index(request) + 1 :]
-        return [self._before[one].num_scheduled for one in behind]
-
-    def drafts(self, request: Request, room: int, num_running: int) -> tuple[int, ...]:
-        """Note for how many drafts there is room, and ask for them."""
-        self._offered[request.request_id] = room, len(self._watched.victims)
-        most = len(self._core.running)
-        self._story.see("S12", num_running == most, f"{num_running} run, and it is {most}")
-        return self._drafts(request, room, num_running)
-
-    def num_wanted(self, request: Request, num_running: int) -> int:
-        """Note how many drafts are worth asking the executor for."""
-        most = len(self._core.running)
-        self._story.see("S12", num_running == most, f"{num_running} run, and it is {most}")
-        self._wanted[request.request_id] = self._num_wanted(request, num_running)
-        return self._wanted[request.request_id]
 
     # ------------------------------------------------------------------ who is left out
 
@@ -220,7 +144,7 @@ class PlanAudit:
                 continue
             if not self._watched.admits(request.request_id):
                 continue
-            num_hits = self._num_cached(request)
+            num_hits = num_hits_of(self._core, request)
             if self._is_coming(request, num_hits):
                 continue
             num_known = len(request.token_ids)
@@ -230,11 +154,6 @@ class PlanAudit:
             told = f"{request.request_id} waits, {room} tokens fit, and it was not started"
             self._story.see("S3", room <= 0, told)
             return
-
-    def _num_cached(self, request: Request) -> int:
-        if not request.may_reuse:
-            return 0
-        return self._core.allocator.match(request.table, request.token_ids)
 
     def _is_coming(self, request: Request, num_hits: int) -> bool:
         """Return whether somebody who runs is about to compute the next block that it needs."""
@@ -257,7 +176,7 @@ class PlanAudit:
         num_cached = view.num_cached_tokens(request)
         is_free = not one.held_by and not one.num_in_flight
         self._note("S2", is_free, f"{name} has its turn, and is held or in flight")
-        wanted = self._turns[name] = self._num_cached(one)
+        wanted = self._turns[name] = num_hits_of(self._core, one)
         told = f"{num_cached} tokens of {name} are said to be cached, of {wanted}"
         self._note("S12", num_cached == wanted, told)
         mine = self._key(request, view)

@@ -8,7 +8,7 @@ Knows numbers. Does not know requests or policies.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,13 +21,25 @@ if TYPE_CHECKING:
 _SLACK_MS = 1e-6
 
 
+class Share(NamedTuple):
+    """So many tokens, drafts included, behind those before `start`."""
+
+    num_tokens: int
+    start: int
+    num_drafts: int
+
+
 @dataclass
 class StepShares:
     """The shares of a step in their order."""
 
     limits: Limits
     costs: StepCosts
-    taken: list[RowAdvance] = field(default_factory=list)
+    taken: list[Share] = field(default_factory=list)
+
+    def add(self, share: RowAdvance) -> None:
+        """Add a share as a plan has it."""
+        self.taken.append(Share(share.num_tokens, share.start, len(share.drafts)))
 
     @property
     def num_tokens(self) -> int:
@@ -54,7 +66,7 @@ class StepShares:
         `later`: the contexts of those behind it, which may each want a token of the step.
         """
         num_rows = self.limits.max_logit_rows - self.limits.max_num_seqs
-        num_rows -= sum(len(one.drafts) for one in self.taken)
+        num_rows -= sum(one.num_drafts for one in self.taken)
         room = min(wanted, self.num_left - 1 - len(later), num_rows)
         if self.limits.max_step_ms is not None:
             room = min(room, self._most_in_time(context, later) - 1)

@@ -31,9 +31,9 @@ class Marks(NamedTuple):
 
 
 def marks_of(request: Request, order_key: Any = None) -> Marks:
-    """Return how far a request is now."""
+    """Return how far a request is now; it wants nothing while drafts of it are in flight."""
     return Marks(
-        request.num_wanted,
+        max(0, request.num_wanted),
         request.num_scheduled,
         len(request.token_ids) + request.num_placeholders,
         request.num_placeholders,

@@ -31,8 +31,8 @@ class WatchedPolicy(SchedulerPolicy):
     """Asks the policy, and tells the story what is wrong with its answers (S9 to S11).
 
     A probe's answers are wrong on purpose, and are passed on as they are. For whoever looks at the
-    steps is kept what was answered: `admitted`, `victims`, and `chunks` (offered, answered, and
-    how many victims there were before). `on_turn` and `on_victim` are called before it is asked.
+    steps is kept what was answered: `admitted`, `victims`, and `chunks` (offered, answered).
+    `on_turn`, `on_victim` and `on_chunk` are called before it is asked.
     """
 
     def __init__(self, policy: SchedulerPolicy, story: Story) -> None:
@@ -41,10 +41,11 @@ class WatchedPolicy(SchedulerPolicy):
         self.is_probe = isinstance(policy, ProbePolicy)
         self.is_order_static = policy.is_order_static
         self.admitted: dict[str, bool] = {}
-        self.chunks: dict[str, tuple[int, int, int]] = {}
+        self.chunks: dict[str, tuple[int, int]] = {}
         self.victims: list[str] = []
         self.on_turn: Callable[[RequestView, SchedulerView], None] | None = None
         self.on_victim: Callable[[Sequence[RequestView], SchedulerView], None] | None = None
+        self.on_chunk: Callable[[RequestView, int], None] | None = None
         self._story = story
         self.problems: list[tuple[str, str]] = []
         self._keys: dict[str, Any] = {}
@@ -100,13 +101,15 @@ class WatchedPolicy(SchedulerPolicy):
 
     def chunk(self, request: RequestView, num_tokens: int, view: SchedulerView) -> int:
         """Return how many tokens, of those that fit."""
+        if self.on_chunk is not None:
+            self.on_chunk(request, num_tokens)
         size = self._call(
             "chunk", [request], view, lambda: self.policy.chunk(request, num_tokens, view)
         )
         if not isinstance(size, int) or not 1 <= size <= num_tokens:
             self._see("S9", f"chunk({request.request_id}, {num_tokens}) is {size!r}")
             size = int(size) if self.is_probe else num_tokens
-        self.chunks[request.request_id] = num_tokens, size, len(self.victims)
+        self.chunks[request.request_id] = num_tokens, size
         return size
 
     def on_tokens(self, request: RequestView, num_tokens: int, view: SchedulerView) -> None:
