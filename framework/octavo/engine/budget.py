@@ -47,7 +47,7 @@ class StepBudget:
         self.num_seqs = 0
         self.num_tokens = limits.max_num_batched_tokens
         # every sequence may have a row of its own beside those of drafts
-        self.num_draft_rows = max(0, limits.max_logit_rows - limits.max_num_seqs)
+        self.num_draft_rows = limits.max_logit_rows - limits.max_num_seqs
 
     def take(self, num_tokens: int, context: int, num_drafts: int = 0) -> None:
         """Spend `num_tokens`, drafts included, on a sequence with `context` tokens before them."""
@@ -72,7 +72,7 @@ class StepBudget:
         `later`: the contexts of those that may want a token in the same step, and get it.
         """
         room = min(wanted, self.num_tokens - 1 - len(later), self.num_draft_rows)
-        if self._limits.max_step_ms is not None and room > 0:
+        if self._limits.max_step_ms is not None:
             room = min(room, self._most_within(self._limits.max_step_ms, context, later) - 1)
         return max(0, room)
 
@@ -88,12 +88,12 @@ class StepBudget:
         room = self._most_within(limit_ms, context)
         if self.used_tokens <= self.num_seqs:
             room = max(room, self._limits.block_size)
-        return max(0, min(self.num_tokens, room))
+        return min(self.num_tokens, room)
 
     def _most_within(self, limit_ms: float, context: int, later: Sequence[int] = ()) -> int:
         """Return the largest chunk that keeps the step within the limit, by bisection."""
         num_before, pairs_before = self.used_tokens + len(later), self.used_pairs + sum(later)
-        low, high = 0, max(0, self.num_tokens)
+        low, high = 0, self.num_tokens
         while low < high:
             middle = (low + high + 1) // 2
             pairs = pairs_before + middle * context

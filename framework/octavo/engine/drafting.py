@@ -27,8 +27,6 @@ def ask_for_drafts(
         if not advance.is_sampling or not (is_executors or request.source.grammar):
             continue
         wanted = speculator.num_wanted(request, num_running)
-        if not wanted:
-            continue
         # this step may give a token and all of its own drafts, and one more token comes of the
         # step that verifies those asked for here
         most = request.max_tokens - request.num_output_tokens - len(advance.drafts) - 2
