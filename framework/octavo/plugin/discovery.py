@@ -18,9 +18,10 @@ from octavo.errors import InvalidComponentError, PluginError, UnknownOptionError
 from octavo.faults import FAULTS, describe, place_of, raise_if_signalled
 from octavo.hookspecs import OctavoSpecs
 from octavo.plugin.component import Component
-from octavo.plugin.files import import_file, imports_print_to_stderr
+from octavo.plugin.files import import_file
 from octavo.plugin.kinds import KINDS
 from octavo.plugin.versions import api_deprecation, api_problem
+from octavo.quiet_imports import imports_print_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -9,15 +9,13 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-import threading
-from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import PluginBrokenError
+from octavo.quiet_imports import imports_print_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 _PREFIX = "octavo_file_"
@@ -61,18 +59,6 @@ def portable(target: str) -> str:
         file = sys.modules[module_name].__file__
         return f"{file}:{attribute}"
     return target
-
-
-@contextmanager
-def imports_print_to_stderr() -> Iterator[None]:
-    """Keep what modules print while they are imported out of a command's output.
-
-    Only in the main thread, which is where commands look at plugins: `sys.stdout` is the whole
-    process's, and two threads that put it aside would not put it back.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    with redirect_stdout(sys.stderr) if is_main else nullcontext():
-        yield
 
 
 def import_target(target: str) -> Any:
