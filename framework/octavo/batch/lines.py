@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from octavo.batch.members import members, text_of
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 _ID_PREFIX = "batch_req_"
 _DIGEST_BYTES = 8
 _OK = 200
+#: what the reader raises for bytes that it cannot read
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _JSON = b"application/json"
 
 
@@ -117,22 +121,29 @@ class LineReader:
 
     def read(self, line: RawLine) -> BatchRequest:
         """Return the request of a line; never raises for what the line holds."""
-        try:
-            given = _Given() if line.is_cut else _read_line(line.text)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return self._faulty(
-                line, None, Fault("invalid_json", f"the line is no request: {error}")
-            )
         if line.is_cut:
             headline = f"the line is longer than the {len(line.text)} bytes that are read of one"
             return self._faulty(line, None, Fault("line_too_long", headline))
+        unreadable = None
+        try:
+            given = _read_line(line.text)
+        except _UNREADABLE as error:
+            unreadable = Fault("invalid_json", f"the line is no request: {error}")
+            found = _read_loosely(line.text)
+            if found is None:
+                return self._faulty(line, None, unreadable)
+            given = found
+            if not isinstance(error, RecursionError) and _is_unreadable(given.body):
+                unreadable = None  # whom it is sent to tells what the body is
         name = given.custom_id
-        if not isinstance(name, str) or not name:
+        if not _is_name(name):
             fault = Fault("invalid_custom_id", "`custom_id` must be a text that is not empty")
-            return self._faulty(line, None, fault)
+            return self._faulty(line, None, unreadable or fault)
         if not self._is_first(name):
             fault = Fault("duplicate_custom_id", "an earlier line has the same `custom_id`")
             return self._faulty(line, name, fault)
+        if unreadable is not None:
+            return self._faulty(line, name, unreadable)
         body = bytes(given.body)
         fault_or_none = self._fault_of(given, body)
         key, url = _digest(line.text), str(given.url)
@@ -151,8 +162,11 @@ class LineReader:
             return Fault("invalid_url", f"`url` must be one of: {', '.join(self._urls)}")
         try:
             is_stream = _read_body(body).stream
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return Fault("invalid_body", f"`body` is no request: {error}")
+        except _UNREADABLE as error:
+            fields = members(body)
+            if fields is None or isinstance(error, msgspec.ValidationError):
+                return Fault("invalid_body", f"`body` is no request: {error}")
+            is_stream = fields.get("stream", b"null") not in {b"null", b"false"}
         if is_stream:
             return Fault("invalid_body", "answers of a batch are not streamed: leave out `stream`")
         return None
@@ -161,6 +175,30 @@ class LineReader:
         """Return a line that nothing but its place tells from another with the same text."""
         key = _digest(b"%d:%b" % (line.number, line.text))
         return BatchRequest(line.number, key, line.size_bytes, custom_id, fault=fault)
+
+
+def _read_loosely(text: bytes) -> _Given | None:
+    """Return a line that is an object with a value, somewhere, that cannot be read."""
+    fields = members(text)
+    if fields is None:
+        return None
+    names = {name: text_of(fields.get(name)) for name in ("custom_id", "method", "url")}
+    return _Given(**names, body=msgspec.Raw(fields.get("body", b"null")))
+
+
+def _is_unreadable(body: msgspec.Raw) -> bool:
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except _UNREADABLE:
+        return True
+    return False
+
+
+def _is_name(custom_id: Any) -> bool:
+    """Return whether it is a text that can be written again: half a surrogate pair cannot."""
+    if not isinstance(custom_id, str) or not custom_id:
+        return False
+    return not any("\ud800" <= char <= "\udfff" for char in custom_id)
 
 
 def _digest(text: bytes) -> int:
@@ -174,7 +212,7 @@ def written_key(line: bytes) -> tuple[int, bool]:
     """
     try:
         written = _read_written(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise ValueError(str(error)) from error
     if not written.id.startswith(_ID_PREFIX):
         raise ValueError(f"its id is {written.id!r}")
@@ -216,7 +254,7 @@ def _told(answer: Answer) -> tuple[str, str]:
     """Return code and message of an answer that is an error, whatever its dialect's shape."""
     try:
         body = msgspec.json.decode(answer.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         body = None
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
@@ -229,6 +267,6 @@ def tokens_of(answer: Answer) -> tuple[int, int]:
     """Return the tokens that an answer's usage counts: of prompts, and generated."""
     try:
         usage = _read_measured(answer.body).usage or _Usage()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         return 0, 0
     return usage.prompt_tokens, usage.completion_tokens

@@ -54,6 +54,60 @@ def test_a_line_that_cannot_be_sent_says_why(line, code, custom_id):
     assert written["error"]["line"] == 1
 
 
+def line_of(body, custom_id=b'"a"'):
+    head = b'{"custom_id":%b,"method":"POST","url":"/v1/completions","body":' % custom_id
+    return head + body + b"}"
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize("body", [b'{"prompt":%b}' % DEEP, DEEP, b"[" * 100_000])
+def test_a_line_nested_too_deeply_is_one_line_of_output_and_others_go_on(body):
+    bad, good = read(line_of(body), GOOD | {"custom_id": "b"})
+    written = json.loads(output_line(bad, None))
+
+    assert written["error"]["code"] == "invalid_json"
+    assert written["custom_id"] == ("a" if body.endswith((b"]", b"}")) else None)
+    assert good.fault is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"prompt":"x\ud83d"}',
+        rb'{"prompt":"} \" \\", "stop":["\udc00"], "n" : NaN }',
+        rb'{"prompt":"x","temperature":NaN,"stream":false}',
+        rb'{"prompt":"x","top_p":-Infinity}',
+        rb'{"prompt":nope}',
+    ],
+)
+def test_what_is_no_json_in_a_body_is_left_to_whom_it_is_sent_to(body):
+    (request,) = read(line_of(body))
+
+    assert request.fault is None
+    assert (request.custom_id, request.url, request.body) == ("a", "/v1/completions", body)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "custom_id"),
+    [
+        (line_of(rb'{"prompt":"x\ud83d","stream":true}'), "invalid_body", "a"),
+        (line_of(rb'["\ud83d"]'), "invalid_body", "a"),
+        (line_of(rb'{"prompt":"x"},"more":NaN'), "invalid_json", "a"),
+        (line_of(rb'{"prompt":NaN}', rb'"x\ud83d"'), "invalid_custom_id", None),
+        (line_of(rb'{"prompt":NaN}', rb"[7]"), "invalid_custom_id", None),
+        (line_of(rb'{"prompt":NaN}') + b"x", "invalid_json", None),
+        (line_of(rb'{"prompt":NaN},,"x":1'), "invalid_json", None),
+        (line_of(rb'{"prompt":NaN},"x"'), "invalid_json", None),
+    ],
+)
+def test_a_line_read_loosely_is_refused_as_any_other(line, code, custom_id):
+    (request,) = read(line)
+
+    assert (request.fault.code, request.custom_id) == (code, custom_id)
+
+
 def test_B157_each_of_two_lines_with_one_custom_id_is_a_line_of_output():
     requests = read(GOOD, GOOD, GOOD | {"body": {"prompt": "y"}}, GOOD | {"custom_id": "b"})
 
