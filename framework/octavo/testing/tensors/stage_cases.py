@@ -40,10 +40,15 @@ class Case(NamedTuple):
 
 
 _VALUE = st.one_of(st.just(-INF), st.floats(-20, 20, width=32), st.integers(-3, 3).map(float))
+#: so near to each other that methods which count them in bins have to look within one
+_NEAR = st.one_of(st.just(-INF), st.floats(1, 1.03125, width=32))
+_LOGITS = st.one_of(
+    *(st.lists(one, min_size=WIDTH, max_size=WIDTH) for one in (_VALUE, _VALUE, _NEAR))
+)
 _IDS = st.lists(st.integers(0, 9), max_size=20)
 CASES = st.builds(
     Case,
-    st.lists(_VALUE, min_size=WIDTH, max_size=WIDTH),
+    _LOGITS,
     _IDS,
     _IDS,
     st.lists(st.integers(0, WIDTH - 1), max_size=6),
