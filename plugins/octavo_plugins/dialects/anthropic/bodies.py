@@ -8,15 +8,17 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from octavo_plugins.dialects.shared.bodies import CommonBody, FieldRules
+from octavo_plugins.dialects.shared.foreign_forms import foreign_forms, said_by
 
 RULES: Final = FieldRules(
     unsupported={
         "container": (), "mcp_servers": ([],), "watermarking": (False,),
-        "kv_transfer_params": (),
+        "kv_transfer_params": (), **foreign_forms("output_config", "output_format"),
     },
     without_effect=frozenset({
         "service_tier", "context_management", "inference_geo", "cache_control", "betas", "speed",
     }),
+    advice=said_by("output_config.format"),
 )  # fmt: skip
 
 

@@ -11,13 +11,17 @@ import msgspec
 
 from octavo.errors import RequestError
 from octavo_plugins.dialects.shared.bodies import CommonBody, FieldRules
+from octavo_plugins.dialects.shared.foreign_forms import foreign_forms, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: fields that are known and refused, unless they hold one of the values that ask for nothing
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "structural_tag": (), "guided_decoding_backend": ("auto", "guidance"),
+    **foreign_forms(
+        "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
+        "guided_grammar", "guided_json_object", "guided_whitespace_pattern",
+    ),
     "use_beam_search": (False,), "length_penalty": (1,), "early_stopping": (False,),
     "suffix": ("",), "prompt_embeds": (), "logprob_token_ids": ([],),
     "repetition_detection": (), "watermarking": (False,),
@@ -34,6 +38,8 @@ _OF_CHATS: Mapping[str, tuple[Any, ...]] = {
     "thinking_token_budget": (-1,),
 }  # fmt: skip
 _HABITS_OF_CHATS = frozenset({"parallel_tool_calls", "reasoning_effort", "include_reasoning"})
+
+_ADVICE = said_by("response_format")
 
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -61,7 +67,7 @@ class AdapterField(msgspec.Struct, forbid_unknown_fields=True):
 class GenerationBody(CommonBody, kw_only=True):
     """The fields that chat and plain completions share; null means not given."""
 
-    rules: ClassVar[FieldRules] = FieldRules(UNSUPPORTED, WITHOUT_EFFECT)
+    rules: ClassVar[FieldRules] = FieldRules(UNSUPPORTED, WITHOUT_EFFECT, _ADVICE)
 
     adapters: list[AdapterField] | None = None
     n: int | None = None
@@ -148,7 +154,7 @@ class CompletionBody(GenerationBody, kw_only=True):
     """POST /v1/completions. `prompt`: a text, texts, ids, or lists of ids."""
 
     rules: ClassVar[FieldRules] = FieldRules(
-        {**UNSUPPORTED, **_OF_CHATS}, WITHOUT_EFFECT | _HABITS_OF_CHATS
+        {**UNSUPPORTED, **_OF_CHATS}, WITHOUT_EFFECT | _HABITS_OF_CHATS, _ADVICE
     )
 
     prompt: str | list[Any]

@@ -17,6 +17,8 @@ from litestar import Request, get, post
 from octavo import __version__
 from octavo.errors import RequestError, UnsupportedError, did_you_mean
 from octavo.serving import steering
+from octavo.serving.cors import cors_of
+from octavo.serving.http_errors import PageRefusedError
 from octavo.serving.openapi import BODY
 from octavo.serving.steering import Mode
 from octavo_plugins.dialects.shared.bodies import decode_plain
@@ -137,10 +139,17 @@ def _info(model: ServedModel) -> dict[str, Any]:
     }
 
 
+def _allowed(context: ServingContext, origin: str | None) -> set[str | None]:
+    """Return the origin, if its pages may ask."""
+    cors = cors_of(context.settings)
+    return {origin} if origin is not None and cors and cors.is_origin_allowed(origin) else set()
+
+
 class _Query:
     """The parameters in a request's address. Raises RequestError for one that is not known."""
 
     def __init__(self, request: Request[Any, Any, Any], names: Sequence[str]) -> None:
+        self._request = request
         self._given: Mapping[str, str] = dict(request.query_params)
         for name in self._given:
             if name not in names:
@@ -170,7 +179,16 @@ class _Query:
         return self.one_of(name, ("true", "false"), default) == "true"
 
     def clients(self, context: ServingContext) -> list[EngineClient]:
-        """Return the engines of the model that is named, or of all."""
+        """Return the engines of the model that is named, or of all.
+
+        Raises PageRefusedError for a page of another site: a browser sends a plain POST for any.
+        """
+        origin = self._request.headers.get("origin")
+        if self._request.method == "POST" and origin not in {None, *_allowed(context, origin)}:
+            raise PageRefusedError(
+                f"pages of {origin!r:.80} may not steer this server",
+                "start it with --allowed-origins to let them",
+            )
         name = self._given.get("model")
         models = context.models if name is None else (context.find(name).model,)
         return [model.client for model in models]

@@ -37,11 +37,13 @@ class FieldRules:
     """What becomes of fields that a body does not have.
 
     `unsupported` are known and refused, unless they hold one of the values that ask for nothing.
-    `without_effect` are sent by clients by habit and change nothing here: reported, never refused.
+    `advice` says of some of them what to do instead. `without_effect` are sent by clients by
+    habit and change nothing here: reported, never refused.
     """
 
     unsupported: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     without_effect: frozenset[str] = frozenset()
+    advice: Mapping[str, str] = field(default_factory=dict)
 
 
 class CommonBody(msgspec.Struct, kw_only=True):
@@ -175,7 +177,8 @@ def _check_names(
         )
     for name, raw in given.items():
         if name in rules.unsupported and _value(name, raw) not in rules.unsupported[name]:
-            raise RequestError(f"{name} is not supported by this server", param=name)
+            advice = rules.advice.get(name, "")
+            raise RequestError(f"{name} is not supported by this server", advice, param=name)
     known_of = known | rules.without_effect | rules.unsupported.keys()
     unknown = [name for name in given if name not in known_of]
     if unknown and is_strict:

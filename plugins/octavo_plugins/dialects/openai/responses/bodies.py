@@ -8,17 +8,20 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from octavo_plugins.dialects.shared.bodies import CommonBody, FieldRules
+from octavo_plugins.dialects.shared.foreign_forms import foreign_forms, said_by
 
 RULES: Final = FieldRules(
     unsupported={
         "background": (False,), "conversation": (), "prompt": (), "truncation": ("disabled",),
         "top_logprobs": (0,), "watermarking": (False,), "kv_transfer_params": (),
         "previous_input_messages": (), "enable_response_messages": (False,),
+        **foreign_forms("text"),
     },
     without_effect=frozenset({
         "include", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_options",
         "prompt_cache_retention", "max_tool_calls", "stream_options", "context_management",
     }),
+    advice=said_by("text.format"),
 )  # fmt: skip
 
 
