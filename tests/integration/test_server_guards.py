@@ -4,6 +4,7 @@ import json
 import shutil
 import ssl
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -102,6 +103,38 @@ def test_a_list_of_sites_may_be_written_as_vllm_has_it():
 
     sites = ["https://a.example", "https://b.example"]
     assert ServerConfig(allowed_origins=json.dumps(sites)).allowed_origins == tuple(sites)
+
+
+def test_no_page_may_steer_the_server_unless_its_site_is_listed(hurried, guarded):
+    answer = hurried.http.post("/sleep", headers={"Origin": "http://evil.example"})
+    assert answer.status_code == 403
+    assert "may not steer" in answer.json()["error"]["message"]
+    assert hurried.http.post("/pause", headers={"Origin": "null"}).status_code == 403
+    assert hurried.post("/v1/completions", prompt="hi").status_code == 200
+    key = {"Authorization": "Bearer secret"}
+    assert guarded.http.post("/pause", headers=SITE | key).status_code == 200
+    assert guarded.http.post("/resume", headers=key).status_code == 200
+
+
+# ---------------------------------------------------------------------- who leaves while it waits
+
+
+def test_clients_that_leave_at_a_pause_take_nothing_from_those_that_stay():
+    script = {"max_num_seqs": 1, "max_num_queued_reqs": 3}
+    with scripted_server_process(script=script) as server:
+        assert server.http.post("/pause").status_code == 200
+        for _ in range(6):
+            server.send_and_leave(COMPLETIONS, {"prompt": "gone"}, after_s=0.05)
+        server.until(lambda: server.http.get("/load").json() == {"server_load": 0})
+        with ThreadPoolExecutor(4) as threads:
+            waiting = [threads.submit(server.post, COMPLETIONS, prompt="hi") for _ in range(3)]
+            server.until(lambda: server.http.get("/load").json() == {"server_load": 3})
+            late = server.post(COMPLETIONS, prompt="hi")
+            assert late.status_code == 503
+            assert late.json()["error"]["code"] == "queue_full"
+            assert server.http.post("/resume").status_code == 200
+            assert [one.result().status_code for one in waiting] == [200, 200, 200]
+        assert server.metrics()["prompt_tokens_total"] == 3 * 2
 
 
 # ---------------------------------------------------------------------- HTTPS

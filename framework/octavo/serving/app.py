@@ -5,11 +5,12 @@ Knows ASGI and Litestar. Does not know any route: those are the dialects'.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
@@ -103,9 +104,15 @@ class Shell:
             body.check_announced(headers.get(b"content-length"))
             async with within_deadline(self._timeout_s) as deadline:
                 exchange.deadline = deadline
-                await self.litestar(_as_get(scope), body.receive, exchange.send)
+                watcher = asyncio.create_task(body.watch(deadline))
+                try:
+                    await self.litestar(_as_get(scope), body.receive, exchange.send)
+                finally:
+                    watcher.cancel()
         except (UnauthorizedError, BodyTooLargeError, DeadlineError) as error:
             await exchange.send_error(error)
+        except ClientGoneError as error:
+            exchange.status = error.http_status  # for the log: nobody is there to be answered
 
     def _check_key(self, scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
         """Compare with every key, in constant time, so that timing tells nothing of them."""
@@ -195,7 +202,7 @@ class _LimitedBody:
     _receive: Receive
     _max_bytes: int
     _num_bytes: int = 0
-    _is_complete: bool = False
+    _complete: asyncio.Event = field(default_factory=asyncio.Event)
 
     def check_announced(self, content_length: bytes | None) -> None:
         """Refuse by the announced length, before anything is read. Raises BodyTooLargeError."""
@@ -205,13 +212,21 @@ class _LimitedBody:
     async def receive(self) -> Any:
         """Return the next message. Raises BodyTooLargeError, and ClientGoneError in mid-body."""
         message = await self._receive()
-        if message["type"] == "http.disconnect" and not self._is_complete:
+        if message["type"] == "http.disconnect" and not self._complete.is_set():
             raise ClientGoneError("the client closed the connection before its request ended")
         if message["type"] == "http.request":
             self._num_bytes += len(message["body"])
-            self._is_complete = not message.get("more_body", False)
             self._check(self._num_bytes)
+            if not message.get("more_body", False):
+                self._complete.set()
         return message
+
+    async def watch(self, deadline: Deadline) -> None:
+        """Give up a request whose client goes before an answer begins, wherever it waits."""
+        await self._complete.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        deadline.give_up()
 
     def _check(self, num_bytes: int) -> None:
         if num_bytes > self._max_bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo.engine.messages import EngineOutput
-from octavo.errors import EngineDeadError, OctavoError, RequestError
+from octavo.errors import EngineDeadError, OctavoError, QueueFullError, RequestError
 from octavo.serving import protocol
 from octavo.serving.gate import Gate
 from octavo.serving.keeper import EngineKeeper, EngineState, RestartPolicy
@@ -63,6 +63,7 @@ class EngineClient:
         )
         self._max_backlog_tokens = max_backlog_tokens
         self._calls: dict[str, _Call] = {}
+        self._num_at_gate = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -96,7 +97,7 @@ class EngineClient:
     @property
     def num_calls(self) -> int:
         """Return how many sequences run or wait, as this side of the socket knows it."""
-        return len(self._calls)
+        return len(self._calls) + self._num_at_gate
 
     @property
     def request_ids(self) -> list[str]:
@@ -110,7 +111,7 @@ class EngineClient:
         EngineDeadError when there is no engine, and SleepingError when there is to be none.
         """
         frame = _frame_of(requests)
-        await self.gate.passed()
+        await self._pass_gate(len(requests))
         ids = [request.request_id for request in requests]
         taken = next((i for i in ids if i in self._calls), None)
         if taken is not None or len(set(ids)) < len(ids):
@@ -128,6 +129,23 @@ class EngineClient:
             call.stream.close()
             raise call.rejection
         return call.stream
+
+    async def _pass_gate(self, num_sequences: int) -> None:
+        """Wait while the engine is paused, with no more than may wait in the engine itself."""
+        if not self.gate.is_paused:
+            await self.gate.passed()
+            return
+        limit = self.info.max_num_queued_reqs
+        if self._num_at_gate + num_sequences > limit:
+            raise QueueFullError(
+                f"{self._num_at_gate} requests wait for the model, which is paused: as many as may",
+                "try again later, or raise max-num-queued-reqs",
+            )
+        self._num_at_gate += num_sequences
+        try:
+            await self.gate.passed()
+        finally:
+            self._num_at_gate -= num_sequences
 
     def abort(self, request_ids: list[str]) -> None:
         """Forget requests, here and in the engine; unknown ids are ignored."""

@@ -91,7 +91,7 @@ class Generation:
         self._ended_by: OctavoError | None = None
         self._timer: asyncio.TimerHandle | None = None
         deadline = deadline_var.get()
-        if deadline is not None:
+        if deadline is not None and deadline.at_s is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(deadline.at_s, lambda: self._end(deadline.error()))
 

@@ -56,6 +56,12 @@ class NotServedError(UnsupportedError):
     http_status = 501
 
 
+class PageRefusedError(RequestError):
+    """A page of a site that may not, asked to change the server."""
+
+    http_status = 403
+
+
 class UnauthorizedError(RequestError):
     """A request without a valid key."""
 

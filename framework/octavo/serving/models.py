@@ -131,7 +131,9 @@ class ServedModel:
         _logger.info("loading %s", self.name)
         texts = asyncio.create_task(asyncio.to_thread(self._plan.load_texts))
         try:
-            info = await self.client.start(self._plan.process)
+            # an engine that is ready was started by a load that failed behind it
+            is_ready = self.client.state is EngineState.READY
+            info = self.client.info if is_ready else await self.client.start(self._plan.process)
         except BaseException:
             texts.cancel()
             raise
