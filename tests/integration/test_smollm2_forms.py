@@ -66,6 +66,7 @@ def test_every_text_has_its_form(expected):
     assert re.fullmatch("(19|20)[0-9]{2}", expected[5][0][0])
 
 
+@pytest.mark.full  # by default on a tiny model
 @pytest.mark.parametrize(
     "settings",
     [

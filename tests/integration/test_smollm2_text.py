@@ -99,7 +99,14 @@ VARIANTS = {
     "by time": {"max_step_ms": 20},
 }
 #: near to others, which say about the same
-IN_FULL = ("chunks of 33", "chunks of 512", "blocks of 1", "no prefix cache")
+IN_FULL = (
+    "chunks of 33",
+    "chunks of 512",
+    "blocks of 1",
+    "blocks of 32",
+    "no prefix cache",
+    "by time",
+)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +119,7 @@ def test_schedule_changes_no_token(name: str, greedy_tokens: list[list[int]]) ->
         assert tokens_of(llm, PROMPTS) == greedy_tokens
 
 
+@pytest.mark.full  # by default on a tiny model
 @pytest.mark.parametrize("depth", [0, 1])
 def test_B101_preemption_changes_no_token(depth: int, greedy_tokens: list[list[int]]) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=NUM_GREEDY, ignore_eos=True, logprobs=1)
@@ -122,6 +130,7 @@ def test_B101_preemption_changes_no_token(depth: int, greedy_tokens: list[list[i
     assert all(len(output.outputs[0].logprobs or []) == NUM_GREEDY for output in outputs)
 
 
+@pytest.mark.full  # by default on a tiny model
 def test_B95_prefix_hits_change_no_token() -> None:
     system = "You are a helpful assistant who answers in one short sentence. " * 4
     prompts = [system + tail for tail in ("What is rain?", "Who wrote Hamlet?", "What is rain?")]
@@ -143,6 +152,7 @@ LONG = {
 }
 
 
+@pytest.mark.full  # by default on a tiny model
 def test_B98_a_long_prompt_in_any_chunks() -> None:
     long_prompt = " ".join(PROMPTS * 3)
     results = {}
