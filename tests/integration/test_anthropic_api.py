@@ -269,3 +269,17 @@ def test_a_large_body_and_an_unknown_field_are_refused(guarded):
     error_of(large, 413, "request_too_large")
     message = error_of(unknown, 400, "invalid_request_error")
     assert "did you mean 'top_k'" in message or "did you mean 'top_p'" in message
+
+
+def test_what_nobody_reads_within_blocks_is_named_and_refused_by_strict_servers(server, guarded):
+    body = said([{"type": "text", "text": "hi", "foo": 1}])
+    response = server.post(MESSAGES, body)
+
+    assert response.status_code == 200, response.text
+    assert response.headers["X-Octavo-Ignored-Fields"] == "messages[].content[].foo"
+    for path in (MESSAGES, COUNT):
+        if path == COUNT:
+            del body["max_tokens"]
+        refused = guarded.http.post(path, json=body, headers=KEY)
+        told = error_of(refused, 400, "invalid_request_error")
+        assert "messages[].content[].foo" in told

@@ -700,3 +700,17 @@ def test_the_server_process_imports_neither_torch_nor_transformers(server):
 
     assert any("uvloop" in path for path in maps)
     assert not [path for path in maps if "torch" in path or "transformers" in path]
+
+
+def test_B03_unknown_fields_of_messages_tools_and_options_are_named(server):
+    message = {"role": "user", "content": "hi", "frobnicate": 1}
+    options = {"include_usage": True, "foo": 1}
+    for body, path in (
+        (said("hi", stream=True, stream_options=options), "stream_options.foo"),
+        ({"messages": [message]}, "messages[].frobnicate"),
+        (said("hi", tools=[{"function": {"name": "f", "strictt": True}}], tool_choice="none"),
+         "tools[].function.strictt"),
+    ):  # fmt: skip
+        answer = server.post(CHAT, body)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["X-Octavo-Ignored-Fields"] == path

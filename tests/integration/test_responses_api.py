@@ -171,3 +171,10 @@ def test_what_changes_nothing_is_named(server):
     assert response.status_code == 200
     named = response.headers["X-Octavo-Ignored-Fields"].split(", ")
     assert sorted(named) == ["frobnicate", "include", "text.verbosity"]
+
+
+def test_what_nobody_reads_within_items_is_named(server):
+    response = server.post(RESPONSES, {"input": [{"role": "user", "content": "a", "foo": 1}]})
+
+    assert response.status_code == 200
+    assert response.headers["X-Octavo-Ignored-Fields"] == "input[].foo"

@@ -100,8 +100,13 @@ def _tool_result(place: str, block: Mapping[str, Any]) -> dict[str, Any]:
     call_id = block.get("tool_use_id")
     if not isinstance(call_id, str):
         raise _fault(place, "its tool_use_id must be a string")
-    content = block.get("content")
+    content, is_error = block.get("content"), block.get("is_error")
+    if not isinstance(is_error, bool | None):
+        raise _fault(place, "its is_error must be true or false")
     parts = [] if content is None else list(_text_parts(f"{place}.content", content, "messages"))
+    if is_error:  # templates know no failed results: the model is told in words
+        first = parts[0]["text"] if parts else "the call failed"
+        parts[:1] = [{"type": "text", "text": f"Error: {first}"}]
     return {"role": "tool", "tool_call_id": call_id, "content": _joined(parts) if parts else ""}
 
 

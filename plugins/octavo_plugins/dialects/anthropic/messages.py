@@ -22,10 +22,17 @@ from octavo_plugins.dialects.anthropic.params import (
     params_of,
     unheeded,
 )
+from octavo_plugins.dialects.anthropic.parts import PARTS
 from octavo_plugins.dialects.shared.calls import renamed
 from octavo_plugins.dialects.shared.counting import TokenCounter
-from octavo_plugins.dialects.shared.exchange import read_body, reply, report_unheeded
+from octavo_plugins.dialects.shared.exchange import (
+    read_body,
+    reply,
+    report_unheeded,
+    report_unknown,
+)
 from octavo_plugins.dialects.shared.identity import Identities
+from octavo_plugins.dialects.shared.parts import unread_parts
 from octavo_plugins.dialects.shared.replies import encode, json_reply
 from octavo_plugins.dialects.shared.turns import rendered, start_turn
 
@@ -53,6 +60,7 @@ class MessagesApi:
         """Answer one request."""
         decoded = await read_body(request, MessagesBody, self._context)
         body = decoded.body
+        report_unknown(decoded, unread_parts(body, PARTS), self._context)
         with renamed(NAMES):
             target = await self._context.target(body.model)
             model, identity = target.model, self._identities.next(target.name)
@@ -70,6 +78,7 @@ class MessagesApi:
         """Return how many tokens a conversation is; nothing is generated."""
         decoded = await read_body(request, CountBody, self._context)
         body = decoded.body
+        report_unknown(decoded, unread_parts(body, PARTS), self._context)
         with renamed(NAMES):
             model = (await self._context.target(body.model)).model
             report_unheeded(decoded, unheeded(body, model), self._context)

@@ -40,6 +40,7 @@ _OF_CHATS: Mapping[str, tuple[Any, ...]] = {
 _HABITS_OF_CHATS = frozenset({"parallel_tool_calls", "reasoning_effort", "include_reasoning"})
 
 _ADVICE = said_by("response_format")
+_PARTS = {"stream_options": frozenset({"include_usage", "continuous_usage_stats"})}
 
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -67,7 +68,7 @@ class AdapterField(msgspec.Struct, forbid_unknown_fields=True):
 class GenerationBody(CommonBody, kw_only=True):
     """The fields that chat and plain completions share; null means not given."""
 
-    rules: ClassVar[FieldRules] = FieldRules(UNSUPPORTED, WITHOUT_EFFECT, _ADVICE)
+    rules: ClassVar[FieldRules] = FieldRules(UNSUPPORTED, WITHOUT_EFFECT, _ADVICE, _PARTS)
 
     adapters: list[AdapterField] | None = None
     n: int | None = None
@@ -154,7 +155,7 @@ class CompletionBody(GenerationBody, kw_only=True):
     """POST /v1/completions. `prompt`: a text, texts, ids, or lists of ids."""
 
     rules: ClassVar[FieldRules] = FieldRules(
-        {**UNSUPPORTED, **_OF_CHATS}, WITHOUT_EFFECT | _HABITS_OF_CHATS, _ADVICE
+        {**UNSUPPORTED, **_OF_CHATS}, WITHOUT_EFFECT | _HABITS_OF_CHATS, _ADVICE, _PARTS
     )
 
     prompt: str | list[Any]

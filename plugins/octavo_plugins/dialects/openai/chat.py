@@ -5,7 +5,7 @@ Knows chat's fields. Does not know how templates are rendered, tokens come about
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import RequestError
 from octavo_plugins.dialects.openai.bodies import ChatBody
@@ -14,9 +14,11 @@ from octavo_plugins.dialects.openai.forms import form_fields
 from octavo_plugins.dialects.openai.params import call_metadata, chat_names, chat_params
 from octavo_plugins.dialects.openai.tools import check_history, choice_of, tools_of
 from octavo_plugins.dialects.shared.calls import renamed
+from octavo_plugins.dialects.shared.chat_parts import CHOICE, MESSAGES, TOOLS
 from octavo_plugins.dialects.shared.conversations import Conversation, effort_kwargs
-from octavo_plugins.dialects.shared.exchange import read_body, reply
+from octavo_plugins.dialects.shared.exchange import read_body, reply, report_unknown
 from octavo_plugins.dialects.shared.identity import Identities
+from octavo_plugins.dialects.shared.parts import unread_parts
 from octavo_plugins.dialects.shared.turns import Asked, start_turn
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from octavo.sampling_params import SamplingParams
     from octavo.serving.context import ServingContext
     from octavo.serving.streaming import EventStream
+
+_PARTS: Final = {**MESSAGES, **TOOLS, **CHOICE}
 
 
 class ChatApi:
@@ -41,6 +45,8 @@ class ChatApi:
         names, settings = chat_names(body), self._context.settings
         with renamed(names):
             target = await self._context.target(body.model, body.blend)
+            texts = target.model.chat.template_text
+            report_unknown(decoded, unread_parts(body, _PARTS, texts), self._context)
             identity = self._identities.next(target.name, body.request_id)
             asked = _asked(body, target.model.preprocessor.default_sampling_params())
             turn, generation = await start_turn(

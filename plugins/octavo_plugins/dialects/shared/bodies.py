@@ -21,13 +21,13 @@ from octavo.errors import RequestError, nearest
 from octavo_plugins.dialects.shared.json_escapes import without_lone_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _logger = logging.getLogger("octavo.serving")
 
 IGNORED_HEADER = "X-Octavo-Ignored-Fields"
 _MAX_HEADER_CHARS = 512
-_MAX_NAMED_FIELDS = 16
+MAX_NAMED_FIELDS = 16
 _PATH = re.compile(r"`\$\.(\w+)")
 _MISSING = re.compile(r"required field `(\w+)`")
 
@@ -38,12 +38,14 @@ class FieldRules:
 
     `unsupported` are known and refused, unless they hold one of the values that ask for nothing.
     `advice` says of some of them what to do instead. `without_effect` are sent by clients by
-    habit and change nothing here: reported, never refused.
+    habit and change nothing here: reported, never refused. `parts` are fields that are objects,
+    and what they may hold.
     """
 
     unsupported: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     without_effect: frozenset[str] = frozenset()
     advice: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class CommonBody(msgspec.Struct, kw_only=True):
@@ -179,22 +181,35 @@ def _check_names(
         if name in rules.unsupported and _value(name, raw) not in rules.unsupported[name]:
             advice = rules.advice.get(name, "")
             raise RequestError(f"{name} is not supported by this server", advice, param=name)
+    known = known.union(*(_paths(part, names) for part, names in rules.parts.items()))
     known_of = known | rules.without_effect | rules.unsupported.keys()
-    unknown = [name for name in given if name not in known_of]
+    unknown = [name for name in (*given, *_given_paths(given, rules)) if name not in known_of]
     if unknown and is_strict:
         raise RequestError(
             f"unknown field {unknown[0]!r:.80}",
             _suggestion(unknown[0], known),
             "this server refuses fields that it does not know (strict-fields)",
-            param=unknown[0][:80],
+            param=unknown[0].partition(".")[0][:80],
         )
     ignored = [*unknown, *idle, *(name for name in given if name in rules.without_effect)]
     if ignored:
-        named = [f"{name!r:.80}" for name in ignored[:_MAX_NAMED_FIELDS]]
-        hints = [_suggestion(name, known) for name in unknown[:_MAX_NAMED_FIELDS]]
+        named = [f"{name!r:.80}" for name in ignored[:MAX_NAMED_FIELDS]]
+        hints = [_suggestion(name, known) for name in unknown[:MAX_NAMED_FIELDS]]
         hints += [f"{name}: {unread[name]}" for name in idle]
         _logger.warning("ignored fields: %s", "; ".join(filter(None, (", ".join(named), *hints))))
     return ignored
+
+
+def _given_paths(given: Mapping[str, msgspec.Raw], rules: FieldRules) -> Iterator[str]:
+    """Yield `field.name` of all that objects with known parts hold."""
+    for part in rules.parts.keys() & given.keys():
+        held = _value(part, given[part])
+        if isinstance(held, dict):
+            yield from _paths(part, (name for name, value in held.items() if value is not None))
+
+
+def _paths(part: str, names: Iterable[str]) -> Iterator[str]:
+    return (f"{part}.{name}" for name in names)
 
 
 def _suggestion(name: str, known: set[str]) -> str:

@@ -14,8 +14,9 @@ from octavo.errors import OctavoError, RequestError
 from octavo.serving.generation import in_thread_if_long
 from octavo.serving.http_errors import api_error_of
 from octavo.serving.streaming import EventStream, until_disconnect
-from octavo_plugins.dialects.shared.bodies import CommonBody, decode_body
+from octavo_plugins.dialects.shared.bodies import MAX_NAMED_FIELDS, CommonBody, decode_body
 from octavo_plugins.dialects.shared.calls import renamed
+from octavo_plugins.dialects.shared.parts import top_field
 from octavo_plugins.dialects.shared.replies import json_reply
 
 if TYPE_CHECKING:
@@ -72,6 +73,24 @@ def report_unheeded(decoded: Decoded[Any], names: Sequence[str], context: Servin
             param=names[0].partition(".")[0],
         )
     decoded.ignored += names
+
+
+def report_unknown(decoded: Decoded[Any], paths: Sequence[str], context: ServingContext) -> None:
+    """Report fields of objects within a body that nobody knows; refuse them where strict (D4).
+
+    `paths` are those of `parts`.
+    """
+    if not paths:
+        return
+    if context.settings.strict_fields:
+        raise RequestError(
+            f"unknown field {paths[0]!r:.80}",
+            "this server refuses fields that it does not know (strict-fields)",
+            param=top_field(paths[0]),
+        )
+    named = [f"{path!r:.80}" for path in paths[:MAX_NAMED_FIELDS]]
+    _logger.warning("ignored fields: %s", ", ".join(named))
+    decoded.ignored += paths
 
 
 async def reply(

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
 from octavo.serving.generation import in_thread_if_long
+from octavo_plugins.dialects.shared.chat_parts import MESSAGES
 from octavo_plugins.dialects.shared.conversations import Conversation, check_messages, render
-from octavo_plugins.dialects.shared.exchange import read_body
+from octavo_plugins.dialects.shared.exchange import read_body, report_unknown
+from octavo_plugins.dialects.shared.parts import unread_parts
 from octavo_plugins.dialects.shared.pooling import MAX_TEXTS, EncodingFormat, Pooler, PoolingBody
 from octavo_plugins.dialects.shared.prompts import split_prompts
 
@@ -51,6 +53,9 @@ class InputApi:
         body = decoded.body
         _check(body)
         target = await self._pooler.target(body)
+        if body.messages is not None:
+            found = unread_parts(body, MESSAGES, target.model.chat.template_text)
+            report_unknown(decoded, found, self._context)
         prompts = await _prompts(body, target.model, decoded.num_bytes)
         name = "input" if body.messages is None else "messages"
         names = {"prompt": name, "n": name}

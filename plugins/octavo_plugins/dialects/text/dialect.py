@@ -5,13 +5,15 @@ Knows these routes. Does not know how a tokenizer or a template works.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import RequestError
 from octavo.interfaces.dialect import Dialect
 from octavo.serving.generation import in_thread_if_long
+from octavo_plugins.dialects.shared.chat_parts import MESSAGES, TOOLS
 from octavo_plugins.dialects.shared.conversations import Conversation, check_messages, render
-from octavo_plugins.dialects.shared.exchange import read_body
+from octavo_plugins.dialects.shared.exchange import read_body, report_unknown
+from octavo_plugins.dialects.shared.parts import unread_parts
 from octavo_plugins.dialects.shared.replies import json_reply
 from octavo_plugins.dialects.shared.routes import answering
 from octavo_plugins.dialects.shared.tools import tool_specs
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from octavo.serving.context import ServingContext
     from octavo.serving.models import ServedModel
 
+_PARTS: Final = {**MESSAGES, **TOOLS}
+
 
 class TextDialect(Dialect):
     """/tokenize and /detokenize."""
@@ -36,6 +40,9 @@ class TextDialect(Dialect):
         async def tokenize(request: Request[Any, Any, Any]) -> Response[bytes]:
             decoded = await read_body(request, TokenizeBody, context)
             model = (await context.target(decoded.body.model)).model
+            if decoded.body.messages is not None:
+                found = unread_parts(decoded.body, _PARTS, model.chat.template_text)
+                report_unknown(decoded, found, context)
             text = await in_thread_if_long(decoded.num_bytes, lambda: _text(decoded.body, model))
             answer = await in_thread_if_long(len(text), lambda: _ids(text, decoded.body, model))
             return json_reply(answer, decoded.headers)

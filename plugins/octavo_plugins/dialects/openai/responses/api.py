@@ -17,10 +17,17 @@ from octavo_plugins.dialects.openai.responses.answers import ResponseWriter, new
 from octavo_plugins.dialects.openai.responses.bodies import ResponsesBody
 from octavo_plugins.dialects.openai.responses.history import items_of
 from octavo_plugins.dialects.openai.responses.params import NAMES, asked_of, unheeded
+from octavo_plugins.dialects.openai.responses.parts import PARTS
 from octavo_plugins.dialects.openai.responses.store import Record, ResponseStore
 from octavo_plugins.dialects.shared.calls import renamed
-from octavo_plugins.dialects.shared.exchange import read_body, reply, report_unheeded
+from octavo_plugins.dialects.shared.exchange import (
+    read_body,
+    reply,
+    report_unheeded,
+    report_unknown,
+)
 from octavo_plugins.dialects.shared.identity import Identities
+from octavo_plugins.dialects.shared.parts import unread_parts
 from octavo_plugins.dialects.shared.replies import json_reply
 from octavo_plugins.dialects.shared.routes import answering
 from octavo_plugins.dialects.shared.turns import start_turn
@@ -69,6 +76,7 @@ class ResponsesApi:
         decoded = await read_body(request, ResponsesBody, self._context)
         body, is_strict = decoded.body, self._context.settings.strict_fields
         report_unheeded(decoded, unheeded(body), self._context)
+        report_unknown(decoded, unread_parts(body, PARTS), self._context)
         before = self._items_before(body)
         with renamed(NAMES):
             target = await self._context.target(body.model)
