@@ -88,6 +88,20 @@ def test_every_line_is_answered_whatever_it_holds(tmp_path):
     assert all(one["response"]["request_id"] == one["id"] for one in out if one["response"])
 
 
+def test_a_line_nested_too_deeply_and_what_is_no_json_are_answered_by_name(tmp_path):
+    deep = line_of("deep", metadata=0).replace(
+        '"metadata": 0', '"x": ' + "[" * 50_000 + "]" * 50_000
+    )
+    half = line_of("half", prompt="TEXT").replace("TEXT", r"x\ud83d")
+    nan = line_of("nan", temperature=float("nan"))
+    (tmp_path / "in").write_text("\n".join([deep, half, nan, line_of("last")]))
+    is_complete, _, out = answer(tmp_path)
+
+    assert is_complete
+    assert texts(out) == {"half": "x\ufffd", "last": "last"}
+    assert codes(out) == {"deep": "invalid_json", "nan": "invalid_request_error"}
+
+
 def test_B157_a_batch_with_one_custom_id_twice_ends(tmp_path):
     nameless = json.dumps({"method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}})
     lines = [line_of("a"), line_of("b"), line_of("a"), nameless, line_of("c")]

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 class ChatTemplate(Protocol):
     """Renders conversations; `octavo.frontend.chat.ChatRenderer` does."""
 
+    @property
+    def template_text(self) -> str:
+        """Return the sources of all templates: what they name they may read."""
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

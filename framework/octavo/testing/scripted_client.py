@@ -119,6 +119,8 @@ class ByteTokenizer(Tokenizer):
 class PlainChat:
     """Renders a conversation as its contents, one a line."""
 
+    template_text = "content"
+
     def render(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:
         """Return the prompt."""
         return "\n".join(str(message.get("content")) for message in messages)
