@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ OPERATORS = {
 
 
 class Mutation(NamedTuple):
-    """One change; `key` names it in a way that outlives edits of other lines."""
+    """One change; `key` names it in a way that outlives edits of other lines.
+
+    Changes of one function may have the same key: `exact_key` says which of them it is.
+    """
 
     where: str
     line: int
@@ -48,6 +52,7 @@ class Mutation(NamedTuple):
     root: ast.Module
     node: ast.AST
     replacement: ast.AST
+    nth: int = 1
 
     @property
     def tree(self) -> ast.Module:
@@ -58,15 +63,22 @@ class Mutation(NamedTuple):
     def key(self) -> str:
         return f"{self.where}: {self.before} -> {self.after}"
 
+    @property
+    def exact_key(self) -> str:
+        return f"{self.key} #{self.nth}"
+
 
 def mutations(source: str) -> Iterator[Mutation]:
     """Yield every change of a module's source, in the order of its lines."""
     tree = ast.parse(source)
     places = list(_places(tree))
     places.sort(key=lambda one: (one[1].lineno, one[1].col_offset))
+    seen: Counter[str] = Counter()
     for where, node in places:
         for after in _changes(node):
-            yield Mutation(where, node.lineno, _shown(node), _shown(after), tree, node, after)
+            one = Mutation(where, node.lineno, _shown(node), _shown(after), tree, node, after)
+            seen[one.key] += 1
+            yield one._replace(nth=seen[one.key])
 
 
 def _shown(node: ast.AST) -> str:

@@ -92,14 +92,15 @@ class Allocator(ABC):
     A3  reference count = owners.
     A4  only full blocks are shared, and a hit implies equal tokens and equal `extra`, even
         under a forced hash collision.
-    A5  only unreferenced blocks are evicted.
+    A5  only unreferenced blocks are evicted, and after `reset_cache` nothing of before is hit.
     A6  all freed means all free (cached blocks count as free for allocation).
     A7  a block is hashed only when all its tokens are committed; rolled-back tokens leave no
         trace.
     A8  a hit leaves at least one token to compute.
     A9  with several groups a hit is the longest prefix that every group can go on from: each has
         all blocks within its reach.
-    A10  `can_allocate` says what `allocate` would do; asking, and `match`, change no block.
+    A10  `can_allocate` says what `allocate` would do, and `can_admit` whether there is room for
+        what is held at once; asking, and `match`, change no block.
     A11  block 0, the null block, is never handed out.
     A12  a request of `capacity_tokens` tokens runs through an empty cache, step by step.
     A13  `trim` gives back what no later position can read, and nothing within reach.
@@ -128,7 +129,8 @@ class Allocator(ABC):
     def allocate(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
         """Make room in `table` for `num_tokens` tokens in all; False (nothing changed) if full.
 
-        `num_hit_tokens`, for a table that is still empty, is what `match` returned.
+        `num_hit_tokens`, for a table that is still empty, is what `match` returned; a table that
+        has blocks takes no hit.
         """
 
     @abstractmethod
@@ -160,7 +162,7 @@ class Allocator(ABC):
 
     @abstractmethod
     def reset_cache(self) -> bool:
-        """Forget all cached blocks; False when some are still in use (those stay)."""
+        """Forget all cached blocks; False when some are still in use (those stay, with no name)."""
 
     @abstractmethod
     def counts(self) -> BlockCounts:

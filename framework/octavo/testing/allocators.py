@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.errors import UnsupportedError
 from octavo.interfaces.allocator import Allocator, AllocatorContext, BlockTable
 from octavo.interfaces.executor import CacheGroup
-from octavo.testing import allocator_traces
+from octavo.testing import allocator_room, allocator_traces
 from octavo.testing.allocator_traces import GROUPS, TIGHT, Plan, plans
 from octavo.testing.engine_traces import MODES, play, traces
 from octavo.testing.engines import EngineSetup, make_engine, request, run_all
@@ -213,6 +213,51 @@ def an_engine_computes_the_same_on_it(subject: Subject) -> None:
 def what_is_held_is_enough_and_no_more(subject: Subject) -> None:
     """Before and after tokens are taken back."""
     _keep(subject, "A15")
+
+
+def _of_room(subject: Subject, check: Callable[[allocator_room.Build], None]) -> str | None:
+    """Run a written case on an allocator that serves all groups and shares prefixes."""
+    for offer in ("prefix-caching", "cache-groups"):
+        if not subject.offers(offer):
+            return f"it does not offer {offer}"
+    check(lambda context: subject.build(context=context))
+    return None
+
+
+@promises.keeps("A10")
+def what_is_admitted_runs_and_what_fits_is_admitted(subject: Subject) -> str | None:
+    """With every amount of room, hits of the cache and of the living, and steps of any length."""
+    return _of_room(subject, allocator_room.check_admission)
+
+
+@promises.keeps("A9")
+def a_hit_has_no_gaps(subject: Subject) -> str | None:
+    """However many blocks are evicted."""
+    return _of_room(subject, allocator_room.check_hits_have_no_gaps)
+
+
+@promises.keeps("A15")
+def a_table_with_blocks_takes_no_hit(subject: Subject) -> str | None:
+    """It has no more blocks than its tokens need."""
+    return _of_room(subject, allocator_room.check_no_second_hit)
+
+
+@promises.keeps("A7")
+def a_table_can_be_used_again(subject: Subject) -> str | None:
+    """After it was freed, and after tokens were taken back."""
+    return _of_room(subject, allocator_room.check_tables_used_again)
+
+
+@promises.keeps("A5")
+def a_reset_forgets_what_is_in_use(subject: Subject) -> str | None:
+    """Its owners keep it, and nobody else hits it."""
+    return _of_room(subject, allocator_room.check_reset_forgets)
+
+
+@promises.keeps("A13")
+def trim_is_exact_for_blocks_of_any_size(subject: Subject) -> str | None:
+    """Also for those of one token."""
+    return _of_room(subject, allocator_room.check_trim_of_any_size)
 
 
 def _play(setup: EngineSetup, events: Any, story: Story) -> None:
