@@ -58,7 +58,7 @@ def test_what_is_declared_unsupported_is_reported_as_refused(capsys):
     refused = [one["number"] for one in report["invariants"] if one["state"] == "refused"]
 
     assert report["passed"]
-    assert refused == ["A7", "A9"]
+    assert {"A7", "A9"} <= set(refused)
 
 
 def test_a_broken_promise_is_an_exit_code_and_a_counter_example(tmp_path, capsys):
