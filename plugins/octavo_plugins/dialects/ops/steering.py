@@ -17,7 +17,6 @@ from litestar import Request, get, post
 from octavo import __version__
 from octavo.errors import RequestError, UnsupportedError, did_you_mean
 from octavo.serving import steering
-from octavo.serving.cors import cors_of
 from octavo.serving.http_errors import PageRefusedError
 from octavo.serving.openapi import BODY
 from octavo.serving.steering import Mode
@@ -139,12 +138,6 @@ def _info(model: ServedModel) -> dict[str, Any]:
     }
 
 
-def _allowed(context: ServingContext, origin: str | None) -> set[str | None]:
-    """Return the origin, if its pages may ask."""
-    cors = cors_of(context.settings)
-    return {origin} if origin is not None and cors and cors.is_origin_allowed(origin) else set()
-
-
 class _Query:
     """The parameters in a request's address. Raises RequestError for one that is not known."""
 
@@ -184,7 +177,9 @@ class _Query:
         Raises PageRefusedError for a page of another site: a browser sends a plain POST for any.
         """
         origin = self._request.headers.get("origin")
-        if self._request.method == "POST" and origin not in {None, *_allowed(context, origin)}:
+        cors = self._request.app.cors_config
+        is_let_in = origin is None or (cors is not None and cors.is_origin_allowed(origin))
+        if self._request.method == "POST" and not is_let_in:
             raise PageRefusedError(
                 f"pages of {origin!r:.80} may not steer this server",
                 "start it with --allowed-origins to let them",
