@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from octavo.interfaces.parser import CallTag, Content, Example, ToolSpec, TurnContext
 from octavo.text.marks import Marks
-from octavo.text.turn_scanner import TurnScanner
 from octavo_plugins.parsers.family import Family, calling
+from octavo_plugins.parsers.sections import SectionTurn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,18 +71,13 @@ class DeepSeekV3(DeepSeekV31):
         return [calling(text, Content("Let me look."))]
 
 
-class DeepSeekTurn(TurnScanner):
+class DeepSeekTurn(SectionTurn):
     """Reads one turn, as either of the two is written."""
 
-    def read(self) -> Script:
-        """Read content, and the calls of a section."""
-        if (yield from self.say_until(_STARTS)) == SECTION:
-            yield from self.expect(CALL)
-        yield from self._call()
-        while (yield from self.close(CALL, SECTION_END)) == CALL:
-            yield from self._call()
+    section, section_end, call, starts = SECTION, SECTION_END, CALL, _STARTS
 
-    def _call(self) -> Script:
+    def read_call(self) -> Script:
+        """Read the name and the arguments of a call."""
         name = (yield from self.hold_until(_HEAD_ENDS)).strip()
         is_fenced = name == _KIND and _KIND not in self.tools
         if is_fenced:

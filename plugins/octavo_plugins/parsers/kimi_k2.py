@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from octavo.interfaces.parser import CallTag, Content, Example, ToolSpec, TurnContext
 from octavo.text.marks import Marks
-from octavo.text.turn_scanner import TurnScanner
 from octavo_plugins.parsers.family import Family, calling
+from octavo_plugins.parsers.sections import SectionTurn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,18 +49,13 @@ class KimiK2(Family):
         return [calling(text, Content("Let me look."))]
 
 
-class KimiK2Turn(TurnScanner):
+class KimiK2Turn(SectionTurn):
     """Reads one turn."""
 
-    def read(self) -> Script:
-        """Read content, and the calls of a section."""
-        if (yield from self.say_until(_STARTS)) == SECTION:
-            yield from self.expect(CALL)
-        yield from self._call()
-        while (yield from self.close(CALL, SECTION_END)) == CALL:
-            yield from self._call()
+    section, section_end, call, starts = SECTION, SECTION_END, CALL, _STARTS
 
-    def _call(self) -> Script:
+    def read_call(self) -> Script:
+        """Read the name and the arguments of a call."""
         head = (yield from self.hold_until(_HEAD_ENDS)).strip()
         name, colon, number = head.rpartition(":")
         head = name if colon and number.isdigit() else head
