@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import gc
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
 
 from octavo.openmp import let_threads_sleep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 let_threads_sleep()
 
@@ -16,3 +23,10 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def new_processes() -> Callable[[], list[psutil.Process]]:
+    """What lists the processes that the test has started, not those of other tests."""
+    before = set(psutil.Process().children())
+    return lambda: [one for one in psutil.Process().children() if one not in before]

@@ -159,7 +159,7 @@ def test_an_engine_that_cannot_start_is_an_error_and_nothing_is_lost(tmp_path):
 
 
 def test_an_engine_that_dies_again_and_again_ends_the_run_and_what_is_left_can_go_on(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, new_processes
 ):
     policy = RestartPolicy(max_in_row=2, first_delay_s=0.01)
     monkeypatch.setattr("octavo.batch.local._RESTART", policy)
@@ -171,11 +171,11 @@ def test_an_engine_that_dies_again_and_again_ends_the_run_and_what_is_left_can_g
     out = written(tmp_path)
     assert texts(out) == {"a": "a"}
     assert codes(out) == {"kills 0": "engine_unavailable"}
-    assert psutil.Process().children() == []
+    assert new_processes() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_batch_goes_on_where_it_ended(tmp_path, number):
+def test_an_interrupted_batch_goes_on_where_it_ended(tmp_path, number, new_processes):
     names = [f"r{i:02}" for i in range(40)]
     (tmp_path / "in").write_text("\n".join(map(line_of, names)))
     sent = threading.Event()
@@ -190,7 +190,7 @@ def test_an_interrupted_batch_goes_on_where_it_ended(tmp_path, number):
     )
     assert not is_complete
     assert 5 <= progress.num_answered == len(out) < 40
-    assert psutil.Process().children() == []
+    assert new_processes() == []
 
     is_complete, progress, out = answer(tmp_path)
     assert is_complete

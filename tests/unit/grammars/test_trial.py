@@ -38,10 +38,6 @@ def trial():
     trial.close()
 
 
-def processes():
-    return psutil.Process().children()
-
-
 def end(process, *, is_waited_for=True):
     process.send_signal(signal.SIGKILL)
     if is_waited_for:
@@ -50,47 +46,47 @@ def end(process, *, is_waited_for=True):
             time.sleep(0.01)
 
 
-def test_a_process_that_others_ended_is_no_fault_of_the_next_grammar(trial):
+def test_a_process_that_others_ended_is_no_fault_of_the_next_grammar(trial, new_processes):
     assert trial.check(GOOD) is None
-    (first,) = processes()
+    (first,) = new_processes()
     end(first)
 
     assert trial.check(GOOD) is None
-    (second,) = processes()
+    (second,) = new_processes()
     assert second.pid != first.pid
     assert trial.check(source("start: nothing")) is not None, "a complaint is still one"
-    assert processes() == [second]
+    assert new_processes() == [second]
 
 
-def test_one_that_others_end_at_work_is_replaced(trial):
+def test_one_that_others_end_at_work_is_replaced(trial, new_processes):
     assert trial.check(GOOD) is None
-    (first,) = processes()
+    (first,) = new_processes()
     first.suspend()
     timer = threading.Timer(0.3, end, (first,), {"is_waited_for": False})
     timer.start()
 
     assert trial.check(GOOD) is None
     timer.join()
-    assert [one.pid for one in processes()] != [first.pid]
+    assert [one.pid for one in new_processes()] != [first.pid]
 
 
-def test_several_that_others_ended_are_no_fault_of_one_grammar(trial):
+def test_several_that_others_ended_are_no_fault_of_one_grammar(trial, new_processes):
     threads = [threading.Thread(target=trial.check, args=(GOOD,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for process in processes():
+    for process in new_processes():
         end(process)
 
     assert trial.check(GOOD) is None
 
 
-def test_a_grammar_that_ends_its_process_twice_is_refused(trial):
+def test_a_grammar_that_ends_its_process_twice_is_refused(trial, new_processes):
     with pytest.raises(GrammarError, match="takes more than 1024 MB, or is nested too deeply"):
         trial.check(TOO_MUCH)
 
-    assert processes() == []
+    assert new_processes() == []
     assert trial.check(GOOD) is None
 
 

@@ -234,11 +234,11 @@ def test_an_engine_that_answers_some_and_dies_of_others_for_ever_is_given_up():
     run(scenario, restart=replace(FAST_RESTART, max_in_window=3))
 
 
-def test_typed_start_up_errors_reach_the_parent_and_leave_nothing_running():
+def test_typed_start_up_errors_reach_the_parent_and_leave_nothing_running(new_processes):
     with pytest.raises(ModelLoadError, match=r"model\.gguf is truncated") as caught:
         run(None, start_error="model.gguf is truncated")
     assert "the file is scripted to be wrong" in str(caught.value)
-    assert psutil.Process().children(recursive=True) == []
+    assert new_processes() == []
 
 
 def test_an_engine_that_dies_while_it_starts_says_how():
@@ -246,12 +246,12 @@ def test_an_engine_that_dies_while_it_starts_says_how():
         run(None, die_at_start=True)
 
 
-def test_cancelling_a_start_ends_the_process():
+def test_cancelling_a_start_ends_the_process(new_processes):
     async def main():
         client = EngineClient(json.dumps({"start_s": 30}), command=COMMAND)
         task = asyncio.create_task(client.start())
         await asyncio.sleep(0.5)
-        (child,) = psutil.Process().children()
+        (child,) = new_processes()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
