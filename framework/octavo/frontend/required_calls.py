@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from octavo.interfaces.parser import Parser, ToolSpec, TurnContext
     from octavo.text.turn_scanner import Script
 
-#: between the parts of the JSON there is a space or nothing: a model cannot lose itself in them
-_WHITESPACE = " ?"
 _DEFINITIONS = ("$defs", "definitions")
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
@@ -72,9 +70,7 @@ def strict_form(
 
 def _form(schema: dict[str, Any]) -> StructuredOutputsParams:
     # tools take the arguments that they list: a small model would go on inventing others
-    return StructuredOutputsParams(
-        json=schema, whitespace_pattern=_WHITESPACE, disable_additional_properties=True
-    )
+    return StructuredOutputsParams(json=schema, disable_additional_properties=True)
 
 
 def _call_schema(index: int, tool: ToolSpec, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -12,22 +12,19 @@ from __future__ import annotations
 import re
 from typing import Final
 
-BLANKS: Final = r"\t\n\x0b\x0c\r\x20"
-#: those that JSON allows between its parts
-JSON_BLANKS: Final = r"\t\n\r\x20"
+_MEMBERS: Final = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\x0b\x0c\r\x20"}
 
 #: what matters of a pattern: escapes, brackets with a first `]` that closes nothing, set
 #: differences, and hyphens that Rust would take for ranges up to what stands for an escape
 _PART: Final = re.compile(r"\\.|\[\^?\]?|\]|--|-(?=\\[dDsSwW])", re.DOTALL)
 
 
-def ascii_classes(pattern: str, blanks: str = BLANKS) -> str:
+def ascii_classes(pattern: str) -> str:
     r"""Return a pattern in which `\d`, `\w`, `\s` and their opposites are spelled out.
 
-    `blanks` is what stands for `\s`. Case is none of them: `(?i)\w` has no letter that merely
-    folds to an ASCII one. Inside of brackets it may, as any letter there.
+    Case is none of them: `(?i)\w` has no letter that merely folds to an ASCII one. Inside of
+    brackets it may, as any letter there.
     """
-    members = {"d": "0-9", "w": "0-9A-Za-z_", "s": blanks}
     depth = 0
 
     def spelled_out(match: re.Match[str]) -> str:
@@ -39,9 +36,9 @@ def ascii_classes(pattern: str, blanks: str = BLANKS) -> str:
             depth = max(0, depth - 1)
         elif part == "-":
             return r"\-" if depth else part
-        elif part[0] == "\\" and part[1].lower() in members:
+        elif part[0] == "\\" and part[1].lower() in _MEMBERS:
             sign = "^" if part[1].isupper() else ""
-            group = f"[{sign}{members[part[1].lower()]}]"
+            group = f"[{sign}{_MEMBERS[part[1].lower()]}]"
             return group if depth else f"(?-i:{group})"
         return part
 

@@ -53,7 +53,7 @@ class LLGuidance(GrammarBackend):
     def compile(self, spec: GrammarSpec) -> LLGuidanceGrammar:
         """Compile, first on trial, and find out what may come first."""
         check_length(spec, self._limits.max_text_bytes)
-        source = source_of(spec)
+        source = source_of(spec, self._limits.max_indent)
         complaint = self._trial.check(source)
         if complaint is not None:
             raise cannot(spec, reason_of(complaint))

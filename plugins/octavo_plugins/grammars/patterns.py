@@ -31,6 +31,7 @@ _ENDS: Final = (ops.AT_END, ops.AT_END_STRING)
 _EVERYTHING: Final = [(0, _LAST)]
 #: what a text of JSON holds without an escape
 IN_JSON: Final = [(0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, _LAST)]
+_BLANKS: Final = [(9, 10), (13, 13), (32, 32)]
 
 Ranges = list[tuple[int, int]]
 
@@ -46,6 +47,14 @@ def in_json_text(pattern: str) -> str:
     Of those, the ones that JSON writes without an escape.
     """
     return _Writer(IN_JSON, is_search=True).write(pattern)
+
+
+def between_json(pattern: str) -> str:
+    """Return an expression of the blanks of JSON that a pattern matches from beginning to end.
+
+    Raises GrammarError where a part of it matches none.
+    """
+    return _Writer(_BLANKS, is_search=False).write(pattern)
 
 
 class _Writer:

@@ -14,7 +14,9 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from octavo.errors import GrammarError
 from octavo_plugins.grammars.bnf import plain_bnf
-from octavo_plugins.grammars.classes import JSON_BLANKS, ascii_classes
+from octavo_plugins.grammars.classes import ascii_classes
+from octavo_plugins.grammars.options import DEFAULT_INDENT
+from octavo_plugins.grammars.spacing import default_spacing, spacing_of
 from octavo_plugins.grammars.tags import lark_of_tags, regex_of_text
 
 if TYPE_CHECKING:
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 #: Tokens follow the grammar however a text is cut into them; llguidance would else allow only its
 #: own tokenizer's way wherever the grammar leaves no choice. The last of several such lines holds.
 _OPTIONS: Final = '\n%llguidance {"no_forcing": true}\n'
-#: Between the parts of JSON: a few blanks, or one line break and the indentation after it. A model
-#: that falls into blanks comes to an end of them.
-_WHITESPACE: Final = r"[ \t]{1,16}|[ \t]{0,16}\r?\n[ \t]{0,128}"
 _HOW_TO_WRITE_LARK: Final = 'write Lark: start: "yes" | "no"'
 
 #: texts, regular expressions (which may go over several lines) and comments
@@ -36,13 +35,13 @@ _ATTRIBUTE: Final = re.compile(r"\b(temperature|max_tokens|stop)\s*=")
 _RULE_OF_BNF: Final = re.compile(r"^\s*<?[\w-]+>?\s*::=", re.MULTILINE)
 
 
-def source_of(spec: GrammarSpec) -> str:
+def source_of(spec: GrammarSpec, max_indent: int = DEFAULT_INDENT) -> str:
     """Return the grammar as llguidance reads it. Raises GrammarError."""
     match spec.form:
         case "json_schema":
-            lark = "start: " + _json(_schema(spec.text), spec.whitespace)
+            lark = "start: " + _json(_schema(spec.text), spacing_of(spec, max_indent))
         case "json_object":
-            lark = "start: " + _json({"type": "object"}, spec.whitespace)
+            lark = "start: " + _json({"type": "object"}, spacing_of(spec, max_indent))
         case "regex":
             lark = _regex(spec.text)
         case "choice":
@@ -53,7 +52,8 @@ def source_of(spec: GrammarSpec) -> str:
         case "gbnf":
             lark = _lark_of_gbnf(spec.text)
         case "structural_tag":
-            lark = lark_of_tags(spec.text, _tagged_json)
+            spacing = default_spacing(max_indent)
+            lark = lark_of_tags(spec.text, lambda one: _json(_checked_schema(one), spacing))
     return json.dumps({"grammars": [{"lark_grammar": lark + _OPTIONS}]}, ensure_ascii=False)
 
 
@@ -78,24 +78,17 @@ def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _json(schema: dict[str, Any], whitespace: str | None) -> str:
+def _json(schema: dict[str, Any], spacing: str) -> str:
     """Return a grammar of JSON. Strings may have any escapes; every keyword counts."""
-    blanks = _WHITESPACE if not whitespace else ascii_classes(whitespace, JSON_BLANKS)
     options = {
-        "whitespace_flexible": whitespace != "",
-        "whitespace_pattern": blanks,
+        "whitespace_flexible": spacing != "",
         "json_allow_general_unicode_escapes": True,
         "coerce_one_of": False,
         "lenient": False,
     }
-    if whitespace == "":
-        del options["whitespace_pattern"]
+    if spacing:
+        options["whitespace_pattern"] = spacing
     return "%json " + json.dumps(schema | {"x-guidance": options}, ensure_ascii=False)
-
-
-def _tagged_json(schema: dict[str, Any]) -> str:
-    """Return what stands for the JSON inside of a structural tag."""
-    return _json(_checked_schema(schema), None)
 
 
 def _lark_of_gbnf(text: str) -> str:

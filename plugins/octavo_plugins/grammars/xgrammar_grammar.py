@@ -19,6 +19,7 @@ from octavo_plugins.grammars.bnf import plain_bnf
 from octavo_plugins.grammars.options import XGrammarOptions
 from octavo_plugins.grammars.patterns import whole_text
 from octavo_plugins.grammars.refusals import cannot, check_length
+from octavo_plugins.grammars.spacing import default_spacing, spacing_of
 from octavo_plugins.grammars.trial import Trial
 from octavo_plugins.grammars.vocabulary import END, exact_tokens
 from octavo_plugins.grammars.xgrammar_schemas import plain_schema
@@ -81,9 +82,9 @@ class XGrammar(GrammarBackend):
         match spec.form:
             case "json_schema":
                 schema = plain_schema(_loaded(spec.text, dict, "the JSON schema"))
-                return self._schema(schema, spec.whitespace)
+                return self._schema(schema, spec)
             case "json_object":
-                return self._schema({"type": "object"}, spec.whitespace)
+                return self._schema({"type": "object"}, spec)
             case "regex":
                 return {"kind": "regex", "text": whole_text(spec.text)}
             case "choice":
@@ -92,39 +93,16 @@ class XGrammar(GrammarBackend):
                 return {"kind": "gbnf", "text": plain_bnf(spec.text, "\\u{:04x}")}
             case "structural_tag":
                 tags = _loaded(spec.text, dict, "the structural tag")
-                return {"kind": "structural_tag", "text": self._tags(tags)}
+                spacing = default_spacing(self._limits.max_indent)
+                return {"kind": "structural_tag", "text": _tags(tags), "spacing": spacing}
         raise GrammarError(
             "grammars in Lark are not held to by xgrammar",
             "write GBNF (root ::= ...), or start the engine with --grammar llguidance",
         )
 
-    def _schema(self, schema: dict[str, Any], whitespace: str | None) -> dict[str, Any]:
-        if whitespace:
-            raise GrammarError(
-                "xgrammar takes no pattern of what stands between the parts of JSON",
-                "leave whitespace_pattern out, or set disable_any_whitespace",
-            )
-        max_blanks = 0 if whitespace == "" else self._limits.max_blanks
-        return {"kind": "json_schema", "text": json.dumps(schema), "max_blanks": max_blanks}
-
-    def _tags(self, plain: dict[str, Any]) -> str:
-        """Return structural tags as xgrammar reads them."""
-        tags = [
-            {
-                "type": "tag",
-                "begin": tag["begin"],
-                "content": {
-                    "type": "json_schema",
-                    "json_schema": plain_schema(tag["schema"]),
-                    "max_whitespace_cnt": self._limits.max_blanks,
-                },
-                "end": tag["end"],
-            }
-            for tag in plain["tags"]
-        ]
-        return json.dumps(
-            {"type": "structural_tag", "format": {"type": "triggered_tags", **plain, "tags": tags}}
-        )
+    def _schema(self, schema: dict[str, Any], spec: GrammarSpec) -> dict[str, Any]:
+        spacing = spacing_of(spec, self._limits.max_indent)
+        return {"kind": "json_schema", "text": json.dumps(schema), "spacing": spacing}
 
 
 class XGrammarGrammar(CompiledGrammar):
@@ -203,6 +181,22 @@ class XGrammarState(GrammarState):
     def is_complete(self) -> bool:
         """Return whether the text may end here."""
         return bool(self._matcher.is_completed())
+
+
+def _tags(plain: dict[str, Any]) -> str:
+    """Return structural tags as xgrammar reads them, but for JSON, of which the schema is there."""
+    tags = [
+        {
+            "type": "tag",
+            "begin": tag["begin"],
+            "content": {"type": "json_schema", "json_schema": plain_schema(tag["schema"])},
+            "end": tag["end"],
+        }
+        for tag in plain["tags"]
+    ]
+    return json.dumps(
+        {"type": "structural_tag", "format": {"type": "triggered_tags", **plain, "tags": tags}}
+    )
 
 
 def _gbnf_of_choices(text: str) -> str:

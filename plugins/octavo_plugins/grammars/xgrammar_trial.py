@@ -8,6 +8,7 @@ memory is limited, and its stack is smaller than any that a grammar is compiled 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from pathlib import Path
@@ -21,6 +22,12 @@ except ImportError:  # not a POSIX system: the time limit has to do
     resource = None  # type: ignore[assignment]
 
 _STACK_BYTES: Final = 1 << 20
+#: texts and classes of characters; what xgrammar writes for any blanks is one
+_LITERALS: Final = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]\*?', re.DOTALL)
+_ANY_BLANKS: Final = r"[ \n\r\t]*"
+_RULES: Final = re.compile(r"\broot\w*")
+#: no schema has a rule of this name: those of its parts begin with `root`, `basic` or `defs`
+_BLANKS: Final = "blanks"
 
 
 def main() -> None:
@@ -48,26 +55,46 @@ def compiler_of(tokens: list[bytes]) -> xgrammar.GrammarCompiler:
 
 
 def compiled(compiler: xgrammar.GrammarCompiler, order: dict[str, Any]) -> Any:
-    """Compile what an order says: `kind`, `text`, and for JSON schemas how they are spaced.
+    """Compile what an order says: `kind`, `text`, and for JSON schemas their `spacing`.
 
     Raises RuntimeError with xgrammar's complaint.
     """
     text = order["text"]
     match order["kind"]:
         case "json_schema":
-            max_blanks = order["max_blanks"]
-            return compiler.compile_json_schema(
-                text,
-                any_whitespace=max_blanks > 0,
-                separators=None if max_blanks else (",", ":"),
-                strict_mode=False,
-                max_whitespace_cnt=max_blanks or None,
-            )
+            return compiler.compile_grammar(_json(text, order["spacing"]))
         case "regex":
             return compiler.compile_regex(text)
         case "gbnf":
             return compiler.compile_grammar(text)
-    return compiler.compile_structural_tag(text)
+    tags = json.loads(text)
+    for tag in tags["format"]["tags"]:
+        grammar = _json(json.dumps(tag["content"]["json_schema"]), order["spacing"])
+        tag["content"] = {"type": "grammar", "grammar": grammar}
+    return compiler.compile_structural_tag(json.dumps(tags))
+
+
+def _json(schema: str, spacing: str) -> str:
+    """Return a grammar of a schema's JSON whose parts have `spacing` between them.
+
+    xgrammar knows but two ways, any blanks and none. It writes any as a class of its own, which
+    no text and no pattern of a schema has: there the expression is put.
+    """
+    grammar = xgrammar.Grammar.from_json_schema(
+        schema,
+        any_whitespace=spacing != "",
+        separators=None if spacing else (",", ":"),
+        strict_mode=False,
+    )
+    if not spacing:
+        return str(grammar)
+    blanks = str(xgrammar.Grammar.from_regex(f"(?:{spacing})?"))
+    rules = _LITERALS.sub(_with_spacing, str(grammar))
+    return rules + _RULES.sub(rf"{_BLANKS}_\g<0>", blanks)
+
+
+def _with_spacing(literal: re.Match[str]) -> str:
+    return f"{_BLANKS}_root" if literal.group() == _ANY_BLANKS else literal.group()
 
 
 def _serve(compiler: xgrammar.GrammarCompiler) -> None:

@@ -132,28 +132,6 @@ def test_any_object_and_nothing_but_an_object(backend):
     assert not accepts(compiled, b'"a"')
 
 
-def test_whitespace_is_the_callers_choice(backend):
-    loose, pretty = b'{"title": "x", "qty": 1}', b'{\n  "title": "x",\n  "qty": 1\n}'
-    compact = b'{"title":"x","qty":1}'
-
-    def accepted(whitespace):
-        spec = GrammarSpec("json_schema", json.dumps(ORDER), whitespace)
-        compiled = backend.compile(spec)
-        return [accepts(compiled, text) for text in (compact, loose, pretty)]
-
-    assert accepted(None) == [True, True, True]
-    assert accepted("") == [True, False, False]
-    assert accepted(" ?") == [True, True, False]
-
-
-def test_blanks_between_parts_come_to_an_end(backend):
-    compiled = backend.compile(GrammarSpec("json_object"))
-
-    assert follow(compiled, b"{ \n    ") is not None
-    assert follow(compiled, b"{" + b" " * 200) is None
-    assert follow(compiled, b"{\n\n") is None
-
-
 def test_lark(backend):
     compiled = backend.compile(
         GrammarSpec(
