@@ -107,18 +107,47 @@ def test_B56_an_id_and_a_name_come_once_and_clients_find_two_calls(server):
 
 @pytest.mark.parametrize("choice", ["auto", "required", "named"])
 def test_B55_a_call_that_is_cut_is_not_reported_as_complete(server, choice):
-    named = {"type": "function", "function": {"name": "get_weather"}}
     text = {
         "auto": CALL,
         "required": '[{"name": "get_weather", "parameters": {"city": "Oslo"}}]',
         "named": '{"city": "Oslo"}',
     }[choice]
-    fields = {"tool_choice": named if choice == "named" else choice}
+    fields = {"tool_choice": NAMED if choice == "named" else choice}
     cut = text.index("Os") + 1
 
     _, _, [(name, arguments)], reason = both(server, text, max_tokens=cut, **fields)
 
     assert (name, arguments, reason) == ("get_weather", '{"city": "O', "length")
+
+
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+def test_stop_strings_do_not_cut_a_required_call(server, choice):
+    call = '{"city": "Oslo", "days": 2}'
+    text = call if choice is NAMED else f'[{{"name": "get_weather", "parameters": {call}}}]'
+    fields = {"tool_choice": choice, "stop": ["name", "city", '"O', "}"]}
+    reason = "stop" if choice is NAMED else "tool_calls"
+
+    assert both(server, text, **fields) == (None, None, [("get_weather", call)], reason)
+    thought = both(server, f"<think>the city</think>{text}", **fields)
+    assert thought == (None, "the city", [("get_weather", call)], reason)
+
+
+@pytest.mark.parametrize(
+    ("choice", "text", "call"),
+    [("required", '[{"name": "get_wea', []), (NAMED, "{", [("get_weather", "{")])],
+    ids=["required", "named"],
+)
+def test_the_beginning_of_a_form_is_no_content(server, choice, text, call):
+    limited = both(server, text + "ther", tool_choice=choice, max_tokens=len(text))
+    stopped = both(server, text, tool_choice=choice)
+
+    assert limited[1:] == (None, call, "length")
+    assert stopped[1:] == (None, call, "stop")
+    assert not limited[0]
+    assert not stopped[0]
 
 
 def test_B58_none_leaves_text_alone_and_wrong_choices_are_refused(server):

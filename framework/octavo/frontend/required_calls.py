@@ -8,6 +8,7 @@ Knows JSON schemas of tools. Does not know grammars, or how a family writes call
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -128,23 +129,53 @@ def _moved(reference: str, places: Mapping[str, str]) -> str:
     return reference
 
 
-class RequiredCalls(CallScanner):
-    """Reads a list of calls, and nothing beside it but white space."""
+class HeldCalls(CallScanner):
+    """A text that a grammar holds to its form: the beginning of one is no content, where it ends.
+
+    A limit of tokens may end it anywhere. Behind it, or behind what is none, all is content.
+    """
+
+    has_begun = False
 
     def read(self) -> Script:
         """Read the whole turn."""
-        yield from self.call_list()
+        if not self.has_begun:
+            self.has_begun = True
+            yield from self.read_form()
         yield from self.rest()
 
+    @abstractmethod
+    def read_form(self) -> Script:
+        """Read what the grammar held the text to."""
 
-class NamedCall(CallScanner):
+    def cut_off(self) -> None:
+        """Say nothing of what is held."""
+        self.settle()
+
+
+class RequiredCalls(HeldCalls):
+    """Reads a list of calls, and nothing beside it but white space."""
+
+    def read_form(self) -> Script:
+        """Read the list."""
+        yield from self.call_list()
+
+
+class NamedCall(HeldCalls):
     """Reads the arguments of one tool as its call."""
 
     def __init__(self, context: TurnContext, name: str) -> None:
         super().__init__(context)
         self._name = name
 
-    def read(self) -> Script:
-        """Read the whole turn."""
+    def read_form(self) -> Script:
+        """Read the object."""
         yield from self.arguments(self._name)
-        yield from self.rest()
+
+    def cut_off(self) -> None:
+        """Say what is held of the arguments, where no more came of the call."""
+        begun = "".join(self._held).strip()
+        if begun and not self.is_in_call and not self._num_calls:
+            self.begin(self._name)
+            self.argue(begun)
+        super().cut_off()

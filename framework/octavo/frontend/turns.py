@@ -4,6 +4,7 @@ For every dialect, in this order:
 
     turn = Turn(model.parsers, TurnRequest(prompt=text, tools=..., choice=ToolChoice("auto")))
     params.structured_outputs = turn.form or ...   # a form that `tool_choice` requires
+    params.stop = None if turn.is_call else ...
     Call(..., reasoning=turn.reasoning_marks, visible_markers=turn.visible_markers)
     reader = turn.reader()                         # one for each choice
     for each output: events = reader.push(output.text, output.token_ids)
@@ -105,6 +106,14 @@ class Turn:
     def reads_reasoning(self) -> bool:
         """Return whether a parser looks for reasoning."""
         return self._parsers.reasoning.parser is not None
+
+    @property
+    def is_call(self) -> bool:
+        """Return whether the answer is a call and nothing else, which its form ends.
+
+        What would cut it, as stop strings do, is for texts.
+        """
+        return self._request.choice.mode in {"required", "named"}
 
     @property
     def unheld_tools(self) -> list[str]:

@@ -68,9 +68,13 @@ class TurnScanner(TurnTeller):
         try:
             next(self._script)
         except TextEndedError:
-            self.release()
+            self.cut_off()
         self.say(self._text[self._at :])
         return self.told_at_end()
+
+    def cut_off(self) -> None:
+        """Say what is held when the text has ended: it is content."""
+        self.release()
 
     # steps: each is used as `yield from self.step(...)`
 

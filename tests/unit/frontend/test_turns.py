@@ -145,6 +145,16 @@ def test_required_calls_need_no_parser_of_the_family():
     assert reader.finish_reason("stop") == "tool_calls"
 
 
+@pytest.mark.parametrize("choice", [{"mode": "required"}, {"mode": "named", "name": "f"}])
+@pytest.mark.parametrize("text", ["hello", "[1, 2]", "{!", "[]]", " x [", ""])
+def test_what_is_not_of_a_required_form_is_content(choice, text):
+    whole, reader = read(turn_of(ModelParsers(), **choice), text)
+
+    assert "".join(whole.content.split()) in "".join(text.split())
+    assert ("hello" in whole.content) == (text == "hello")
+    assert reader.num_calls == 0
+
+
 def test_tokens_of_reasoning_are_counted_by_text_where_marks_are_no_tokens():
     both = GptOss()
     reader = turn_of(ModelParsers(Chosen(both), Chosen(both)), tools=()).reader(BytesTokenizer())

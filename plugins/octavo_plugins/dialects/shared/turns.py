@@ -75,7 +75,8 @@ async def start_turn(
 ) -> tuple[Turn, Generation]:
     """Hand a conversation to the engine. Raises as `start_generation` does.
 
-    Schemas that are to be strict and cannot be held to are reported; refused where `is_strict`.
+    Schemas that are to be strict and cannot be held to are reported; refused where `is_strict`. A
+    call that is required is what was asked for: no stop string ends it, or the reasoning before.
     """
     body, model = decoded.body, target.model
     prompt = await rendered(asked, model, decoded.num_bytes)
@@ -84,6 +85,8 @@ async def start_turn(
     if params.structured_outputs is None:
         _note_unheld(turn, decoded, is_strict=is_strict)
         params = replace(params, structured_outputs=turn.form)
+    if turn.is_call:
+        params = replace(params, stop=None)
     call = Call(
         request_id=identity.call_id,
         prompt=with_salt(prompt, body),
