@@ -97,7 +97,7 @@ def test_B56_an_id_and_a_name_come_once_and_clients_find_two_calls(server):
     text = f'Both.\n{CALL}\n<tool_call>\n{{"name": "get_time", "arguments": {{}}}}\n</tool_call>'
     calls = [("get_weather", '{"city": "Oslo"}'), ("get_time", "{}")]
 
-    assert both(server, text) == ("Both.", None, calls, "tool_calls")
+    assert both(server, text) == ("Both.\n", None, calls, "tool_calls")
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
     with client.chat.completions.stream(model="scripted", **asked(text)) as stream:
         (choice,) = stream.get_final_completion().choices
@@ -188,7 +188,17 @@ def test_a_named_tool_is_called_with_the_whole_answer_and_the_reason_stays_stop(
 def test_B59_no_marker_is_left_in_either_mode(server):
     got = both(server, f"<think>\nhm\n</think>\n\nSo:\n{CALL}")
 
-    assert got == ("So:", "hm", [("get_weather", '{"city": "Oslo"}')], "tool_calls")
+    assert got == ("So:\n", "hm", [("get_weather", '{"city": "Oslo"}')], "tool_calls")
+
+
+def test_white_space_between_a_call_and_text_is_content(server):
+    call = ("get_weather", '{"city": "Oslo"}')
+
+    got = both(server, f"One.\n\n{CALL}\n{CALL}\n\nTwo. \n")
+    alone = both(server, f"\n{CALL}\n")
+
+    assert got == ("One.\n\n\n\nTwo. \n", None, [call, call], "tool_calls")
+    assert alone == (None, None, [call], "tool_calls")
 
 
 def test_B61_text_without_a_mark_is_content(server):

@@ -71,6 +71,23 @@ class DropsWhatIsMalformed(HermesTurn):
 
 
 @hermes
+class MovesWhiteSpace(HermesTurn):
+    """What stands behind a call comes at the end of the text."""
+
+    def close(self, *texts):
+        found = yield from self.take(*texts)
+        if found:
+            self.settle()
+        return found
+
+    def read(self):
+        yield from self.say_until(Marks(START))
+        yield from self.call_object()
+        yield from self.close("</tool_call>")
+        yield from self.close(";")
+
+
+@hermes
 class CallsAnything(HermesTurn):
     """Also what nobody offered."""
 
@@ -210,6 +227,7 @@ MUTANTS = [
     (StripsEachPiece, "P1"),
     (StripsEachPiece, "P2"),
     (DropsWhatIsMalformed, "P2"),
+    (MovesWhiteSpace, "P2"),
     (CallsAnything, "P8"),
     (GivesUpInSilence, "P2"),
     (Raises, "P3"),

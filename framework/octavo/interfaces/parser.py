@@ -153,7 +153,8 @@ class Parser(ABC):
     """One family's way of writing. `offers` holds "tools", "reasoning" or both.
 
     `offers` also holds `alias:NAME` for other names by which the family's parser is asked for.
-    White space beside a mark belongs to the mark.
+    White space beside a mark of reasoning belongs to the mark. Beside calls it belongs to them only
+    where no text is: between two, before the first, behind the last. Elsewhere it is content.
 
     P1  joined by kind and by call, the events are the same for every split of a text.
     P2  no text is lost: what is neither reasoning nor a whole mark or call is content. A call

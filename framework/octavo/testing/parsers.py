@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from octavo.interfaces.parser import (
-    CallArguments,
     CallBegin,
     CallEnd,
     ChatFacts,
@@ -24,8 +23,8 @@ from octavo.testing.invariants import PromiseBroken, Promises
 from octavo.testing.searching import for_all
 from octavo.testing.suite import Suite
 from octavo.testing.turn_events import fault_of_calls
+from octavo.testing.turn_losses import check_broken, check_line_end, check_space
 from octavo.testing.turn_texts import (
-    BROKEN,
     check_arguments,
     check_cost,
     check_same,
@@ -39,7 +38,9 @@ from octavo.testing.turn_texts import (
 )
 
 if TYPE_CHECKING:
-    from octavo.interfaces.parser import TurnEvent
+    from collections.abc import Callable
+
+    from octavo.interfaces.parser import CallTag, TurnEvent
     from octavo.testing.subjects import Subject
 
 promises = Promises("parser", Parser)
@@ -52,6 +53,17 @@ NO_JSON = "its arguments are not written as JSON (call_tag is None)"
 def _parser(subject: Subject) -> Parser:
     parser: Parser = subject.build()
     return parser
+
+
+def _each_tag(
+    subject: Subject, check: Callable[[Parser, TurnContext, CallTag], None]
+) -> str | None:
+    """Check how each tool of the examples is called, where arguments are written as JSON."""
+    parser = _parser(subject)
+    found = tags_of(parser)
+    for context, tag in found:
+        check(parser, context, tag)
+    return None if found else NO_JSON
 
 
 @promises.keeps("P1")
@@ -129,33 +141,21 @@ def a_call_that_is_cut_before_it_begins_is_content(subject: Subject) -> None:
 
 
 @promises.keeps("P2")
+def white_space_between_a_call_and_text_is_content(subject: Subject) -> str | None:
+    """Where no text is, it is none."""
+    return _each_tag(subject, check_space)
+
+
+@promises.keeps("P2")
 def what_follows_broken_arguments_is_content(subject: Subject) -> str | None:
     """From the character that breaks them."""
-    parser = _parser(subject)
-    found = tags_of(parser)
-    for context, tag in found:
-        for broken in BROKEN:
-            text = f"{tag.begin}{broken}{tag.end} and more"
-            events = read(parser, context, [text])
-            shown = [one.text for one in events if isinstance(one, CallArguments | Content)]
-            if squeezed("".join(shown)) != squeezed(f"{broken}{tag.end} and more"):
-                raise PromiseBroken(f"{told(context, text)} is {events}")
-    return None if found else NO_JSON
+    return _each_tag(subject, check_broken)
 
 
 @promises.keeps("P2")
 def a_line_end_within_a_string_is_kept(subject: Subject) -> str | None:
     """JSON has only its escape, and models write it as it is."""
-    parser = _parser(subject)
-    found = tags_of(parser)
-    for context, tag in found:
-        text = f'{tag.begin}{{"a": "x\n\ty"}}{tag.end}'
-        events = read(parser, context, [text])
-        written = "".join(one.text for one in events if isinstance(one, CallArguments))
-        shown = "".join(one.text for one in events if isinstance(one, Content))
-        if "x\n\ty" not in shown and written != '{"a": "x\\n\\ty"}':
-            raise PromiseBroken(f"{told(context, text)} is {events}")
-    return None if found else NO_JSON
+    return _each_tag(subject, check_line_end)
 
 
 @promises.keeps("P3")

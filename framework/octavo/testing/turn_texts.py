@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from octavo.interfaces.parser import CallTag, Example, Parser, TurnContext, TurnEvent
 
 STRANGE = ('"', "\\", "{", "}", "[", "]", "<", ">", "\n", " ", ",", ":", "é", "🙂", "1", "null")
-#: arguments that no reader of JSON takes
-BROKEN = (
-    '{"a": 1,}', '{"a": tru}', '{"a": "\\u12x4"}', '{"a": "\\u123x"}', '{"a": [1}', '{"a": 1]',
-    '{"a": "\\x"}', '{"a" 1}', '{"a": 01}', '{"a": -}', '{"a": 1 2}', '{"a": 1, 2}', '{"a"; 1}',
-)  # fmt: skip
 #: how much longer a text of eight times the length may take; a square would take 64 times
 _LENGTH_FACTOR, _MOST_TIMES = 8, 28
 _NUM_CHARS = 1000

@@ -62,7 +62,8 @@ class CallScanner(TurnScanner):
     def call_list(self) -> Script:
         """Read a list of calls, which may be empty."""
         yield from self.expect("[")
-        if (yield from self.close("]")):
+        if (yield from self.take("]")):
+            self.settle()
             return
         while True:
             yield from self.call_object()

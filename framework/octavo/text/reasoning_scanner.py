@@ -36,18 +36,18 @@ class ReasoningScanner(TurnScanner):
         self._ends = Marks(*ends)
         if is_open:
             self.kind = Reasoning
-            self.settle()  # white space after the mark in the prompt
+            self.settle(is_trimmed=True)  # white space after the mark in the prompt
 
     def read(self) -> Script:
         """Read the whole turn."""
         if (yield from self.take(*self._starts)):
             self.kind = Reasoning
-            self.settle()
+            self.settle(is_trimmed=True)
         self.release()
         if self.kind is Reasoning:
             yield from self.say_until(self._ends)
             self.kind = Content
-            self.settle()
+            self.settle(is_trimmed=True)
         yield from self.rest()
 
 

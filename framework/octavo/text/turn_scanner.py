@@ -2,8 +2,7 @@
 
 A family's reader is a generator. It calls the steps below with `yield from`; each waits for more
 text where it needs some. Nothing but `Marks.find` and `JsonMachine` decides how far text is
-certain, so that the events cannot depend on how the text was cut. White space beside a mark
-belongs to it.
+certain, so that the events cannot depend on how the text was cut.
 
 Knows text, marks and JSON. Does not know any family, token ids or HTTP.
 """
@@ -165,10 +164,15 @@ class TurnScanner(TurnTeller):
         return found
 
     def close(self, *texts: str) -> Reads:
-        """End a mark or a call with the text that comes next, where it comes. Return it or ""."""
+        """End a call that was told with the text that comes next. Return it; "" where none does.
+
+        Then white space that was held on the way is that of what comes instead.
+        """
         found = yield from self.take(*texts)
         if found:
             self.settle()
+        else:
+            self.release()
         return found
 
     def json_value(self) -> Reads:
@@ -206,9 +210,9 @@ class TurnScanner(TurnTeller):
         self.end()
 
     def rest(self) -> Script:
-        """Say all that comes, at once: no mark is looked for any more."""
+        """Say all that comes: no mark is looked for any more."""
         while True:
-            self.say_at_once(self._text[self._at :])
+            self.say(self._text[self._at :])
             self._at = len(self._text)
             yield from self._more()
 

@@ -1,5 +1,8 @@
 """What readers of turns say: events, white space that belongs to marks, and what is held back.
 
+White space beside a mark of reasoning belongs to the mark. That beside a call belongs to the call
+where no text is: between two calls, before the first, behind the last. Beside text it is content.
+
 Knows events and their order. Does not know how text is read (`turn_scanner`).
 """
 
@@ -31,7 +34,7 @@ class MalformedError(Exception):
 
 
 class TurnTeller(TurnParser):
-    """Keeps what is to be told of a turn. White space beside a mark is not."""
+    """Keeps what is to be told of a turn, without white space that belongs to marks."""
 
     def __init__(self, context: TurnContext) -> None:
         self.tools = {tool.name: tool for tool in context.tools}
@@ -39,29 +42,26 @@ class TurnTeller(TurnParser):
         self.is_in_call = False
         self._held: list[str] = []  # what was read and may be no mark after all
         self._space: list[str] = []  # white space that a mark may follow
+        self._has_text = False  # since the last mark, or the beginning
         self._is_beside_mark = False
+        self._is_trimmed = False  # behind that mark
         self._num_calls = 0
         self._events: list[TurnEvent] = []
 
     def say(self, text: str) -> None:
         """Say text of the kind that is being read: content, or reasoning."""
-        if self._is_beside_mark:
+        is_thought = self.kind is Reasoning
+        if self._is_beside_mark and (self._is_trimmed or is_thought):
             text = text.lstrip()
-            self._is_beside_mark = not text
         body = text.rstrip()
+        if not is_thought and (body or self._has_text):
+            body = text
         if body:
             self._emit(self.kind("".join(self._space) + body))
             self._space.clear()
+            self._has_text, self._is_beside_mark = True, False
         if len(body) < len(text):
             self._space.append(text[len(body) :])
-
-    def say_at_once(self, text: str) -> None:
-        """Say text that no mark follows: white space at its end is part of it."""
-        if self._is_beside_mark:
-            text = text.lstrip()
-            self._is_beside_mark = not text
-        self._emit(self.kind("".join(self._space) + text))
-        self._space.clear()
 
     def say_call(self, name: str, arguments: str) -> None:
         """Say a whole call. Raises MalformedError for a tool that is not offered."""
@@ -90,11 +90,14 @@ class TurnTeller(TurnParser):
         self._num_calls += 1
         self.is_in_call = False
 
-    def settle(self) -> None:
-        """What is held was a mark or a call: nothing of it is said."""
+    def settle(self, *, is_trimmed: bool = False) -> None:
+        """What is held was a mark or a call: nothing of it is said.
+
+        With `is_trimmed` the white space behind it belongs to it in any case.
+        """
         self._held.clear()
         self._space.clear()
-        self._is_beside_mark = True
+        self._has_text, self._is_beside_mark, self._is_trimmed = False, True, is_trimmed
 
     def release(self) -> None:
         """What is held was no mark: it is said as content, where it is more than white space."""

@@ -96,7 +96,7 @@ class Llama3Json(Family):
             '{"name": "get_weather", "parameters": {"city": "Ærø", "days": 2}}; '
             '{"name": "get_time", "parameters": {}}'
         )
-        return [calling(calls), calling(f"Look.\n{PYTHON}{calls}", Content("Look."))]
+        return [calling(calls), calling(f"Look.\n{PYTHON}{calls}", Content("Look.\n"))]
 
 
 class Llama3JsonTurn(CallScanner):

@@ -43,7 +43,7 @@ class Glm(Family):
             "<arg_value>Ærø</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n"
             "</tool_call>\n<tool_call>get_time</tool_call>"
         )
-        return [calling(text, Content("Let me look."))]
+        return [calling(text, Content("Let me look.\n"))]
 
 
 class GlmTurn(ParameterScanner):

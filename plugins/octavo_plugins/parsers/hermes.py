@@ -21,7 +21,7 @@ from octavo.interfaces.parser import (
 )
 from octavo.text.call_scanner import CallScanner
 from octavo.text.marks import Marks
-from octavo_plugins.parsers.family import WITH_TOOLS, Family, calling
+from octavo_plugins.parsers.family import BOTH_CALLS, WITH_TOOLS, Family, calling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,9 +69,14 @@ class Hermes(Family):
             CallEnd(0),
         ]
         return [
-            calling(two, Content("Let me look.")),
+            calling(two, Content("Let me look.\n")),
             Example(WITH_TOOLS, none, once),
             calling(lines),
+            Example(
+                WITH_TOOLS,
+                f"{two}\n\nThere.\n",
+                [Content("Let me look.\n"), *BOTH_CALLS, Content("\n\nThere.\n")],
+            ),
             Example(WITH_TOOLS, f"{escaped}</tool_call>", at),
         ]
 

@@ -54,7 +54,7 @@ class MiniMax(Family):
             'Let me look.\n<tool_calls>\n{"name": "get_weather", "arguments": '
             '{"city": "Ærø", "days": 2}}\n{"name": "get_time", "arguments": {}}\n</tool_calls>'
         )
-        return [calling(tags, Content("Let me look.")), calling(lines, Content("Let me look."))]
+        return [calling(tags, Content("Let me look.\n")), calling(lines, Content("Let me look.\n"))]
 
 
 class MiniMaxTurn(ParameterScanner, CallScanner):

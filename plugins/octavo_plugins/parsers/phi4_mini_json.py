@@ -38,7 +38,7 @@ class Phi4MiniJson(Family):
             '[{"name": "get_weather", "arguments": {"city": "Ærø", "days": 2}}, '
             '{"name": "get_time", "arguments": {}}]'
         )
-        return [calling(f"Look: {START}{calls}{END}", Content("Look:")), calling(WORD + calls)]
+        return [calling(f"Look: {START}{calls}{END}", Content("Look: ")), calling(WORD + calls)]
 
 
 class Phi4MiniJsonTurn(CallScanner):

@@ -60,7 +60,7 @@ class Llama4Pythonic(Family):
         other = '{"city": "Oslo", "at": [true, false, null]}'
         return [
             calling(calls),
-            calling(f"Look. {START}{calls}{END}", Content("Look.")),
+            calling(f"Look. {START}{calls}{END}", Content("Look. ")),
             Example(WITH_TOOLS, note, [Content(note)]),
             Example(WITH_TOOLS, unnamed, [Content(unnamed)]),
             *(

@@ -64,7 +64,7 @@ class Qwen3Coder(Family):
             CallArguments(0, arguments),
             CallEnd(0),
         ]
-        return [calling(text, Content("Let me look.")), Example(WITH_TOOLS, number, once)]
+        return [calling(text, Content("Let me look.\n")), Example(WITH_TOOLS, number, once)]
 
 
 class Qwen3CoderTurn(ParameterScanner):

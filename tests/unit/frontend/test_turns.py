@@ -37,7 +37,7 @@ def test_what_is_behind_the_reasoning_is_read_for_calls():
     whole, reader = read(turn_of(), f"<think>\nhm <tool_call>\n</think>\n\nSo: {CALLS}")
 
     assert whole == WholeTurn(
-        "hm <tool_call>", "So:", [ReadCall("f", '{"a": 1}', True), ReadCall("g", "{}", True)]
+        "hm <tool_call>", "So: ", [ReadCall("f", '{"a": 1}', True), ReadCall("g", "{}", True)]
     )
     assert [reader.finish_reason(one) for one in ("stop", "length", None)] == [
         "tool_calls", "length", None,
