@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # mypy and editors take this as true; saves importing `ty
 if TYPE_CHECKING:
     from octavo.async_llm import AsyncLLM
     from octavo.errors import OctavoError
-    from octavo.frontend.outputs import CompletionOutput, RequestOutput
+    from octavo.frontend.outputs import BeamSearchOutput, CompletionOutput, RequestOutput
     from octavo.frontend.pooling_outputs import (
         EmbeddingRequestOutput,
         PoolingRequestOutput,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from octavo.plugin.component import Component
     from octavo.plugin.options import ComponentOptions, NoOptions
     from octavo.pooling_params import PoolingParams
-    from octavo.sampling_params import SamplingParams
+    from octavo.sampling_params import BeamSearchParams, SamplingParams
     from octavo.structured_outputs import StructuredOutputsParams
 
 __version__ = "0.1.0"
@@ -32,6 +32,8 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "BeamSearchOutput",
+    "BeamSearchParams",
     "CompletionOutput",
     "Component",
     "ComponentOptions",
@@ -52,6 +54,8 @@ __all__ = [
 _HOME = {
     "LLM": "octavo.llm",
     "AsyncLLM": "octavo.async_llm",
+    "BeamSearchOutput": "octavo.frontend.outputs",
+    "BeamSearchParams": "octavo.sampling_params",
     "CompletionOutput": "octavo.frontend.outputs",
     "Component": "octavo.plugin.component",
     "ComponentOptions": "octavo.plugin.options",

@@ -9,27 +9,35 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from octavo.async_streams import LoopStream, call_in_loop
 from octavo.engine_thread import EngineThread
-from octavo.errors import EngineDeadError, RequestError
+from octavo.errors import EngineDeadError, QueueFullError, RequestError
+from octavo.frontend.beam_search import BeamSearch
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.pooling import pooling_plan
 from octavo.frontend.pooling_outputs import EmbeddingRequestOutput, PoolingRequestOutput
 from octavo.frontend.preprocess import Call
+from octavo.llm_beams import beam_search_call, beam_search_output
 from octavo.local_model import LocalModel, open_model, resolve_settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from octavo.engine.messages import EngineOutput, EngineStats
-    from octavo.frontend.outputs import RequestOutput
+    from octavo.frontend.outputs import BeamSearchOutput, RequestOutput
+    from octavo.frontend.preprocess import PreparedCall
     from octavo.frontend.prompts import Prompt
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.lora import Adapters
     from octavo.pooling_params import PoolingParams
-    from octavo.sampling_params import SamplingParams
+    from octavo.sampling_params import BeamSearchParams, SamplingParams
+
+#: how long a search whose next step finds the queue full waits before it tries again
+_RETRY_S = 0.02
 
 
 class AsyncLLM:
@@ -49,8 +57,8 @@ class AsyncLLM:
 
     def _start(self, model: LocalModel) -> None:
         self._model = model
-        self._streams: dict[str, _Stream] = {}  # by the caller's request id
-        self._by_engine_id: dict[str, _Stream] = {}
+        self._streams: dict[str, LoopStream] = {}  # by the caller's request id
+        self._by_engine_id: dict[str, LoopStream] = {}
         self._request_numbers = itertools.count()
         self._thread = EngineThread(model.engine, self._on_outputs, self._on_death)
 
@@ -79,7 +87,7 @@ class AsyncLLM:
         """
         params = sampling_params or self._model.preprocessor.default_sampling_params()
         call = Call(
-            request_id=f"call-{next(self._request_numbers)}" if request_id is None else request_id,
+            request_id=self._id_of(request_id),
             prompt=prompt,
             params=params,
             arrival_s=time.monotonic(),
@@ -107,7 +115,7 @@ class AsyncLLM:
         checks = self._model.preprocessor
         plan = pooling_plan(pooling_params, checks.defaults.pooling, checks.info)
         call = Call(
-            request_id=f"call-{next(self._request_numbers)}" if request_id is None else request_id,
+            request_id=self._id_of(request_id),
             prompt=prompt,
             params=plan.sampling,
             arrival_s=time.monotonic(),
@@ -119,19 +127,43 @@ class AsyncLLM:
             output = [one async for one in outputs][-1]
         return EmbeddingRequestOutput.of(PoolingRequestOutput.of(output, plan))
 
+    async def beam_search(
+        self,
+        prompt: Prompt,
+        params: BeamSearchParams,
+        request_id: str | None = None,
+        *,
+        lora_request: Adapters = None,
+        priority: int = 0,
+    ) -> BeamSearchOutput:
+        """Return the likeliest texts after a prompt, as `LLM.beam_search` does.
+
+        Raises as `generate` does. Cancelling it aborts the search. A step that finds the engine's
+        queue full waits for its turn; only the first is refused.
+        """
+        call = replace(
+            beam_search_call(self._id_of(request_id), prompt, params),
+            lora_request=lora_request,
+            priority=priority,
+        )
+        prepared = await self._prepare(call)
+        search = BeamSearch(prepared, self._model.tokenizer)
+        stream = LoopStream(search)
+        with self._following(call.request_id, stream):
+            await self._hand_over(stream)
+            async for _ in stream.turns():
+                await self._next_step(search, stream)
+        return beam_search_output(search, call, self._model.tokenizer)
+
     async def _outputs(self, call: Call) -> AsyncGenerator[RequestOutput, None]:
         """Run one call, and yield its outputs. Leaving the iteration aborts it."""
-        if call.priority:
-            self._model.warn_of_priority()
-        prepared = await asyncio.to_thread(self._model.preprocessor.prepare, call)
-        stream = _Stream(OutputProcessor(prepared, self._model.tokenizer))
-        self._register(call.request_id, stream)
-        try:
-            await asyncio.wrap_future(self._thread.add(prepared.requests))
-            async for output in stream.outputs():
-                yield output
-        finally:
-            self._forget(call.request_id, stream)
+        processor = OutputProcessor(await self._prepare(call), self._model.tokenizer)
+        stream = LoopStream(processor)
+        with self._following(call.request_id, stream):
+            await self._hand_over(stream)
+            async for _ in stream.turns():
+                while (output := processor.take()) is not None:
+                    yield output  # more may come while the reader has it
 
     async def abort(self, request_id: str) -> None:
         """End a request; its iteration ends with `finish_reason` "abort". Unknown ids do nothing.
@@ -139,8 +171,12 @@ class AsyncLLM:
         `request_id` is the one given to `generate`.
         """
         stream = self._streams.get(request_id)
-        if stream is not None:
-            await asyncio.wrap_future(self._thread.abort(stream.processor.unfinished_ids()))
+        if stream is None:
+            return
+        engine_ids = stream.follower.unfinished_ids()
+        if not engine_ids and isinstance(stream.follower, BeamSearch):
+            stream.follower.abort()
+        await asyncio.wrap_future(self._thread.abort(engine_ids))
 
     def get_tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer."""
@@ -163,18 +199,48 @@ class AsyncLLM:
         self._thread.close()
         self._on_death(EngineDeadError("the engine is closed"))
 
-    def _register(self, request_id: str, stream: _Stream) -> None:
+    def _id_of(self, request_id: str | None) -> str:
+        return f"call-{next(self._request_numbers)}" if request_id is None else request_id
+
+    async def _prepare(self, call: Call) -> PreparedCall:
+        if call.priority:
+            self._model.warn_of_priority()
+        return await asyncio.to_thread(self._model.preprocessor.prepare, call)
+
+    @contextmanager
+    def _following(self, request_id: str, stream: LoopStream) -> Iterator[None]:
+        """Have a stream told of its requests; what still runs at the end is aborted."""
         if request_id in self._streams:
             raise RequestError(f"request id {request_id!r} is in use", param="request_id")
         self._streams[request_id] = stream
-        for engine_id in stream.processor.unfinished_ids():
-            self._by_engine_id[engine_id] = stream
+        try:
+            yield
+        finally:
+            self._streams.pop(request_id, None)
+            self._forget(stream)
+            self._abort(stream.follower.unfinished_ids())
 
-    def _forget(self, request_id: str, stream: _Stream) -> None:
-        self._streams.pop(request_id, None)
-        for request in stream.processor.call.requests:
-            self._by_engine_id.pop(request.request_id, None)
-        self._abort(stream.processor.unfinished_ids())
+    async def _hand_over(self, stream: LoopStream) -> None:
+        """Hand the engine what a stream has to be run. Raises as `EngineThread.add` does."""
+        requests = stream.follower.next_requests()
+        if requests:
+            self._forget(stream)
+            stream.engine_ids = [request.request_id for request in requests]
+            self._by_engine_id.update(dict.fromkeys(stream.engine_ids, stream))
+            await asyncio.wrap_future(self._thread.add(requests))
+
+    async def _next_step(self, search: BeamSearch, stream: LoopStream) -> None:
+        """Hand the engine the next step of a search, as soon as it takes one."""
+        while True:
+            try:
+                return await self._hand_over(stream)
+            except QueueFullError:
+                search.refused()
+                await asyncio.sleep(_RETRY_S)
+
+    def _forget(self, stream: LoopStream) -> None:
+        for engine_id in stream.engine_ids:
+            self._by_engine_id.pop(engine_id, None)
 
     def _abort(self, engine_ids: list[str]) -> None:
         if engine_ids:
@@ -184,71 +250,24 @@ class AsyncLLM:
     # ------------------------------------------------------------------ in the engine's thread
 
     def _on_outputs(self, outputs: Sequence[EngineOutput]) -> None:
-        by_stream: dict[_Stream, list[EngineOutput]] = {}
+        by_stream: dict[LoopStream, list[EngineOutput]] = {}
         for output in outputs:
             stream = self._by_engine_id.get(output.request_id)
             if stream is not None:
                 by_stream.setdefault(stream, []).append(output)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, list[EngineOutput]]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[LoopStream, list[EngineOutput]]]] = {}
         for stream, news in by_stream.items():
             by_loop.setdefault(stream.loop, []).append((stream, news))
         for loop, pairs in by_loop.items():
-            _call_in_loop(loop, self._deliver, pairs)
+            call_in_loop(loop, self._deliver, pairs)
 
     def _on_death(self, error: EngineDeadError) -> None:
         for stream in list(self._streams.values()):
-            _call_in_loop(stream.loop, stream.fail, error)
+            call_in_loop(stream.loop, stream.fail, error)
 
     # ------------------------------------------------------------------ in the event loop
 
-    def _deliver(self, pairs: list[tuple[_Stream, list[EngineOutput]]]) -> None:
+    def _deliver(self, pairs: list[tuple[LoopStream, list[EngineOutput]]]) -> None:
         now_s = time.monotonic()
         aborted = [engine_id for stream, news in pairs for engine_id in stream.feed(news, now_s)]
         self._abort(aborted)
-
-
-class _Stream:
-    """One call on its way to whoever iterates over it."""
-
-    def __init__(self, processor: OutputProcessor) -> None:
-        self.processor = processor
-        self.loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
-        self._error: Exception | None = None
-
-    def feed(self, outputs: Sequence[EngineOutput], now_s: float) -> list[str]:
-        """Take news of the engine. Returns the engine requests to abort."""
-        aborted = []
-        for output in outputs:
-            aborted += self.processor.absorb(output, now_s)
-            if output.finish_reason == "error":
-                self._error = output.failure()
-        self._wake.set()
-        return aborted
-
-    def fail(self, error: Exception) -> None:
-        """End the iteration with an error, unless all has come already."""
-        if not self.processor.is_finished:
-            self._error = error
-        self._wake.set()
-
-    async def outputs(self) -> AsyncGenerator[RequestOutput, None]:
-        """Yield what comes until the call is finished. Raises what `fail` was given."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            if self._error is not None:
-                raise self._error
-            while (output := self.processor.take()) is not None:
-                yield output  # more may come while the reader has it
-            if self.processor.is_finished:
-                return
-
-
-def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Any, argument: Any) -> None:
-    """Schedule a call in a loop; a loop that is closed has nobody left who waits."""
-    try:
-        loop.call_soon_threadsafe(function, argument)
-    except RuntimeError:
-        if not loop.is_closed():
-            raise

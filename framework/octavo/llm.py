@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from octavo.errors import EngineDeadError
-from octavo.frontend.offline import OfflineRun
-from octavo.frontend.preprocess import Call, PreparedCall
+from octavo.frontend.offline import Follower, OfflineRun
+from octavo.frontend.output_processor import OutputProcessor
+from octavo.frontend.preprocess import Call
 from octavo.frontend.progress import ProgressLine
 from octavo.frontend.prompts import Prompt, is_single_prompt
+from octavo.llm_beams import BeamMethods
 from octavo.llm_pooling import PoolingMethods, naming, one_each
 from octavo.local_model import open_model, resolve_settings
 from octavo.lora import adapters_of_each
+from octavo.sampling_params import RequestOutputKind
 
 if TYPE_CHECKING:
     from octavo.config.resolved import ResolvedConfig
     from octavo.engine.messages import EngineInfo, EngineStats
     from octavo.frontend.outputs import RequestOutput
+    from octavo.frontend.preprocess import PreparedCall
     from octavo.interfaces.tokenizer import Tokenizer
     from octavo.lora import Adapters
     from octavo.sampling_params import SamplingParams
 
+F = TypeVar("F", bound=Follower)
 
-class LLM(PoolingMethods):
+
+class LLM(BeamMethods, PoolingMethods):
     """A model, loaded. A context manager; methods may be called from any thread, one at a time.
 
         llm = LLM(model="smollm2")
@@ -206,6 +212,16 @@ class LLM(PoolingMethods):
         return str(next(self._call_numbers))
 
     def _run_calls(self, asked: Sequence[Call], *, use_tqdm: bool) -> list[RequestOutput]:
+        tokenizer, kind = self._model.tokenizer, RequestOutputKind.FINAL_ONLY
+        followers = self._follow(
+            asked, lambda call: OutputProcessor(call, tokenizer, kind=kind), use_tqdm=use_tqdm
+        )
+        outputs = [follower.take() for follower in followers]
+        return [output for output in outputs if output is not None]
+
+    def _follow(
+        self, asked: Sequence[Call], follow: Callable[[PreparedCall], F], *, use_tqdm: bool
+    ) -> list[F]:
         with self._lock:
             if self._is_closed:
                 raise EngineDeadError("this LLM is closed", "make another one")
@@ -214,7 +230,9 @@ class LLM(PoolingMethods):
                 with naming(f"prompt {i}"):
                     checked = calls[-1].checked if calls else None
                     calls.append(self._model.preprocessor.prepare(call, checked))
-            run = OfflineRun(self._model.engine, self._model.tokenizer, calls)
+            followers = [follow(call) for call in calls]
+            run = OfflineRun(self._model.engine, followers)
             is_shown = None if use_tqdm else False
             with ProgressLine("Processed prompts", len(calls), is_shown=is_shown) as progress:
-                return run.run(progress)
+                run.run(progress)
+        return followers

@@ -27,6 +27,7 @@ MAX_PENALTY = 2.0
 MIN_REPETITION_PENALTY = 0.01
 MAX_REPETITION_PENALTY = 100.0
 MAX_LOGIT_BIAS = 100.0
+MAX_LENGTH_PENALTY = 10.0
 MAX_STOP_STRINGS = 64
 MAX_BAD_WORDS = 1024
 #: of all stop strings together, and of all bad words: each is prepared before others have a turn
@@ -185,6 +186,52 @@ class SamplingParams:
             _require(num_chars <= MAX_WORDS_CHARS, name, num_chars, valid)
         _require_ints("logit_bias", self.logit_bias or ())
         _require_biases((self.logit_bias or {}).values())
+
+
+@dataclass(slots=True)
+class BeamSearchParams:
+    """How to search for the likeliest texts. Raises `RequestError` for a bad value.
+
+    `beam_width` texts are followed, and as many are found. They are ordered by
+    `cum_logprob / num_tokens ** length_penalty`, with the prompt's tokens counted and an end of
+    sequence not, as in vLLM. `stop` and `stop_token_ids` end a text as they do elsewhere.
+
+    `temperature` is taken because vLLM has it, and changes nothing, there as here: logprobs are
+    those of the model.
+    """
+
+    beam_width: int
+    max_tokens: int | None
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        _require_machine_int("beam_width", self.beam_width)
+        is_good = 1 <= self.beam_width <= MAX_NUM_CHOICES
+        _require(is_good, "beam_width", self.beam_width, f"between 1 and {MAX_NUM_CHOICES}")
+        _require_finite("length_penalty", self.length_penalty)
+        is_good = abs(self.length_penalty) <= MAX_LENGTH_PENALTY
+        _require(is_good, "length_penalty", self.length_penalty, "between -10 and 10")
+        is_good = self.max_tokens != 0
+        _require(is_good, "max_tokens", self.max_tokens, "at least 1")
+        self.sampling()
+
+    def sampling(self, **others: Any) -> SamplingParams:
+        """Return the parameters of a call whose choices are to be the texts found."""
+        return SamplingParams(
+            n=self.beam_width,
+            max_tokens=self.max_tokens,
+            ignore_eos=self.ignore_eos,
+            temperature=self.temperature,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+            stop=self.stop,
+            stop_token_ids=self.stop_token_ids,
+            **others,
+        )
 
 
 def _require(is_good: bool, param: str, value: object, valid: str) -> None:

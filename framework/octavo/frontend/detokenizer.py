@@ -6,8 +6,9 @@ Knows a tokenizer's bytes per token, and UTF-8. Does not know requests, stop str
 from __future__ import annotations
 
 import codecs
+import copy
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,13 @@ class Detokenizer(ABC):
     @abstractmethod
     def finish(self) -> str:
         """Return what is left at the end: U+FFFD when the output ends inside a character."""
+
+    def fork(self) -> Self:
+        """Return another one that goes on from here by itself: its state is replaced, not changed.
+
+        The state of both may be shared until then.
+        """
+        return copy.copy(self)
 
 
 def detokenizer_of(
@@ -130,7 +138,7 @@ class WindowDetokenizer(Detokenizer):
         return self._emit(self._text(self._context + self._new)) if self._new else ""
 
     def _push_one(self, token_id: int) -> str:
-        self._new.append(token_id)
+        self._new = [*self._new, token_id]  # a fork may share the list
         text = self._text(self._context + self._new)
         is_incomplete = text.endswith(REPLACEMENT) or not text.startswith(self._text_before)
         if is_incomplete and len(self._new) < _MAX_WINDOW_TOKENS:

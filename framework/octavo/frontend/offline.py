@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.errors import EngineError, QueueFullError
 from octavo.frontend.interrupts import DeferredInterrupt
@@ -19,44 +19,60 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from octavo.engine.engine import Engine
-    from octavo.engine.messages import EngineOutput
+    from octavo.engine.messages import EngineOutput, EngineRequest
     from octavo.frontend.outputs import RequestOutput
     from octavo.frontend.preprocess import PreparedCall
     from octavo.frontend.progress import ProgressLine
     from octavo.interfaces.tokenizer import Tokenizer
 
 
+class Follower(Protocol):
+    """Follows one call: an `OutputProcessor`, or a `BeamSearch`, which goes on with requests."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether all has come."""
+
+    def next_requests(self) -> list[EngineRequest]:
+        """Return the requests that are to be run now, each once."""
+
+    def absorb(self, output: EngineOutput, now_s: float) -> list[str]:
+        """Take one output. Returns the requests to abort."""
+
+    def unfinished_ids(self) -> list[str]:
+        """Return the requests that still run."""
+
+
 class OfflineRun:
     """One run. Whatever ends it early (Ctrl-C, an error), its requests leave the engine."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, calls: Sequence[PreparedCall]) -> None:
+    def __init__(self, engine: Engine, followers: Sequence[Follower]) -> None:
         self._engine = engine
-        self._processors = [
-            OutputProcessor(call, tokenizer, kind=RequestOutputKind.FINAL_ONLY) for call in calls
-        ]
-        self._by_id = {
-            request.request_id: processor
-            for call, processor in zip(calls, self._processors, strict=True)
-            for request in call.requests
-        }
-        self._waiting = deque(request for call in calls for request in call.requests)
+        self._followers = followers
+        self._by_id: dict[str, Follower] = {}
+        self._waiting: deque[EngineRequest] = deque()
         self._num_tokens = 0
         self._num_finished = 0
+        for follower in followers:
+            self._queue_requests(follower)
 
-    def run(self, progress: ProgressLine) -> list[RequestOutput]:
-        """Return the outputs, in the order of the calls."""
+    def run(self, progress: ProgressLine) -> None:
+        """Run all to their end."""
         try:
             with DeferredInterrupt() as interrupt:
-                while self._num_finished < len(self._processors):
+                while self._num_finished < len(self._followers):
                     self._feed()
                     self._step()
                     rate = self._num_tokens / max(progress.elapsed_s, 1e-9)
                     progress.show(self._num_finished, f"{rate:.0f} tok/s")
                     interrupt.check()
         finally:
-            self._engine.abort(i for p in self._processors for i in p.unfinished_ids())
-        outputs = [processor.take() for processor in self._processors]
-        return [output for output in outputs if output is not None]
+            self._engine.abort(i for one in self._followers for i in one.unfinished_ids())
+
+    def _queue_requests(self, follower: Follower) -> None:
+        for request in follower.next_requests():
+            self._by_id[request.request_id] = follower
+            self._waiting.append(request)
 
     def _feed(self) -> None:
         """Hand over as many requests as the engine lets wait."""
@@ -72,12 +88,15 @@ class OfflineRun:
     def _step(self) -> None:
         aborted = []
         for output in _step(self._engine):
-            processor = self._by_id.get(output.request_id)
-            if processor is None or processor.is_finished:
+            follower = self._by_id.get(output.request_id)
+            if follower is None or follower.is_finished:
                 continue  # a request of an earlier run that an error cut off, or a late token
             self._num_tokens += len(output.token_ids)
-            aborted += processor.absorb(output, time.monotonic())
-            self._num_finished += processor.is_finished
+            aborted += follower.absorb(output, time.monotonic())
+            self._num_finished += follower.is_finished
+            if output.finish_reason is not None:
+                del self._by_id[output.request_id]
+                self._queue_requests(follower)
         self._engine.abort(aborted)
 
 

@@ -13,7 +13,7 @@ from octavo.frontend.outputs import RequestMetrics, RequestOutput
 from octavo.sampling_params import RequestOutputKind
 
 if TYPE_CHECKING:
-    from octavo.engine.messages import EngineOutput
+    from octavo.engine.messages import EngineOutput, EngineRequest
     from octavo.frontend.outputs import CompletionOutput, Logprob
     from octavo.frontend.preprocess import PreparedCall
     from octavo.interfaces.tokenizer import Tokenizer
@@ -43,7 +43,15 @@ class OutputProcessor:
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         self._pooled: bytes | None = None
         self._changed: set[str] = set()
+        self._is_begun = False
         self._is_final_taken = False
+
+    def next_requests(self) -> list[EngineRequest]:
+        """Return the engine requests that are to be run, once."""
+        if self._is_begun:
+            return []
+        self._is_begun = True
+        return self.call.requests
 
     @property
     def is_finished(self) -> bool:

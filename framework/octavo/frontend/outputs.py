@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput"]
+__all__ = [
+    "BeamSearchOutput",
+    "BeamSearchSequence",
+    "CompletionOutput",
+    "Logprob",
+    "RequestMetrics",
+    "RequestOutput",
+]
 
 
 @dataclass(slots=True)
@@ -76,3 +83,30 @@ class RequestOutput:
     num_cached_tokens: int = 0
     pooled: bytes | None = None
     lora_request: object | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class BeamSearchSequence:
+    """One text that a beam search has found.
+
+    `tokens` are those of the prompt and what follows, the end of sequence too. `text` is the text
+    of them all, special tokens too; of what ended it only with `include_stop_str_in_output`.
+    `logprobs` has an entry per token after the prompt: that token first, then the likeliest ones.
+    `finish_reason` and `stop_reason` are as in `CompletionOutput`, with `error` if it is "error".
+    """
+
+    tokens: list[int]
+    logprobs: list[dict[int, Logprob]]
+    cum_logprob: float = 0.0
+    text: str | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    error: str | None = None
+    lora_request: object | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class BeamSearchOutput:
+    """The texts that a beam search has found for one prompt, best first: `beam_width` of them."""
+
+    sequences: list[BeamSearchSequence]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.engine.messages import EngineRequest
 from octavo.errors import RequestError
+from octavo.frontend.beams import SearchRules, search_rules
 from octavo.frontend.checks import (
     check_can_generate,
     check_capacity,
@@ -50,7 +51,8 @@ class Call:
     has them. `metadata` reaches scheduling policies. `reasoning` tells where the reasoning of the
     answer ends: there its form begins, and its budget is counted. `visible_markers` are special
     tokens that belong to the text even where such tokens are skipped. With `pooling` a vector is
-    wanted and no text; `params` are those of the plan then.
+    wanted and no text; `params` are those of the plan then. With `length_penalty` the choices are
+    the best texts of a beam search, `params.n` wide.
     """
 
     request_id: str
@@ -63,6 +65,7 @@ class Call:
     reasoning: ReasoningMarks | None = None
     visible_markers: frozenset[str] = frozenset()
     pooling: PoolingPlan | None = None
+    length_penalty: float | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -85,7 +88,10 @@ class CheckedParams:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call that was found good, and its engine requests: one a choice, ids `<id>-<choice>`."""
+    """A call that was found good, and its engine requests: one a choice, ids `<id>-<choice>`.
+
+    With `search` others are run in their stead (`octavo.frontend.beam_search`).
+    """
 
     request_id: str
     prompt: str | None
@@ -94,6 +100,7 @@ class PreparedCall:
     arrival_s: float
     requests: list[EngineRequest]
     visible_ids: frozenset[int] = frozenset()
+    search: SearchRules | None = None
 
     @property
     def params(self) -> SamplingParams:
@@ -154,6 +161,7 @@ class Preprocessor:
             arrival_s=call.arrival_s,
             requests=_choices(base, checked),
             visible_ids=self._ids_of(call.visible_markers),
+            search=search_rules(call, self.eos_token_ids, self.info),
         )
 
     def _check(self, given: SamplingParams) -> CheckedParams:

@@ -5,9 +5,10 @@ Knows text and token counts. Does not know token ids, tokenizers or requests.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,6 +111,10 @@ class StopChecker:
         held, self._held = self._held, ""
         self._node = self._automaton.root
         return held
+
+    def fork(self) -> Self:
+        """Return another one that goes on from here by itself."""
+        return copy.copy(self)
 
     def _cut(self, text: str, stop: str) -> str:
         self._held = ""
