@@ -386,12 +386,12 @@ def test_B01_the_context_is_named_with_its_true_numbers(small, path):
 def test_B03_unknown_fields_give_a_header_and_old_ones_400(server):
     unknown = server.post(CHAT, said("hi", max_token=5, response_fromat={}))
     old = server.post(CHAT, said("hi", guided_choice=["up", "down"]))
-    unsupported = server.post(CHAT, said("hi", use_beam_search=True))
+    unsupported = server.post(CHAT, said("hi", early_stopping=True))
 
     assert unknown.status_code == 200
     assert unknown.headers["X-Octavo-Ignored-Fields"] == "max_token, response_fromat"
     assert "X-Octavo-Ignored-Fields" not in old.headers  # it is obeyed
-    assert error_of(unsupported)["param"] == "use_beam_search"
+    assert error_of(unsupported)["param"] == "early_stopping"
     assert "did you mean 'max_tokens' for 'max_token'?" in server.log
 
 

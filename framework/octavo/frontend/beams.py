@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchRules:
-    """How beams are compared: `eos_token_ids` are never counted, also where they end nothing.
+    """How beams are compared: `end_token_ids` are not counted at the end of a text.
 
+    An end of sequence is not counted either where it ends nothing (`ignore_eos`), as in vLLM.
     A step asks for the `num_candidates` likeliest tokens after every beam.
     """
 
     length_penalty: float
-    eos_token_ids: frozenset[int]
+    end_token_ids: frozenset[int]
     num_candidates: int
 
     def score(self, num_prompt_tokens: int, beam: Beam) -> float:
         """Return what beams are ordered by: the logprob per token, if the penalty is 1."""
-        is_ended = beam.token_ids[-1] in self.eos_token_ids
+        is_ended = beam.token_ids[-1] in self.end_token_ids
         num_tokens = num_prompt_tokens + len(beam.token_ids) - is_ended
         return self.score_at(num_tokens, beam.cum_logprob)
 
@@ -47,10 +48,17 @@ def search_rules(
 ) -> SearchRules | None:
     """Return the rules of a search; None where none is asked for.
 
-    Raises RequestError for more beams than there are tokens for.
+    Raises RequestError for more beams than there are tokens for, and for a form, which no step
+    could hold to.
     """
     if call.length_penalty is None:
         return None
+    if call.params.structured_outputs is not None:
+        raise RequestError(
+            "a beam search cannot hold its texts to a form",
+            "leave the form, or the tool that must be called, or the beam search out",
+            param="structured_outputs",
+        )
     width = call.params.n
     num_candidates = 2 * width
     if num_candidates > info.vocab_size:
@@ -59,7 +67,8 @@ def search_rules(
             f"and the vocabulary has {info.vocab_size}",
             param="beam_width",
         )
-    return SearchRules(call.length_penalty, frozenset(eos_token_ids), num_candidates)
+    end_token_ids = frozenset((*eos_token_ids, *(call.params.stop_token_ids or ())))
+    return SearchRules(call.length_penalty, end_token_ids, num_candidates)
 
 
 @dataclass(frozen=True, slots=True)

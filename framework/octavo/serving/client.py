@@ -104,14 +104,20 @@ class EngineClient:
         """Return the ids of the sequences that run or wait."""
         return list(self._calls)
 
-    async def generate(self, requests: Sequence[EngineRequest]) -> OutputStream:
+    async def generate(
+        self, requests: Sequence[EngineRequest], *, goes_on: bool = False
+    ) -> OutputStream:
         """Hand requests to the engine as one call, and return their stream once all are accepted.
 
+        `goes_on` tells what belongs to something that has begun: it does not wait at a pause.
         Raises RequestError or QueueFullError when the engine refuses one (none runs then),
         EngineDeadError when there is no engine, and SleepingError when there is to be none.
         """
         frame = _frame_of(requests)
-        await self._pass_gate(len(requests))
+        if goes_on:
+            self.gate.check_awake()
+        else:
+            await self._pass_gate(len(requests))
         ids = [request.request_id for request in requests]
         taken = next((i for i in ids if i in self._calls), None)
         if taken is not None or len(set(ids)) < len(ids):
@@ -129,6 +135,14 @@ class EngineClient:
             call.stream.close()
             raise call.rejection
         return call.stream
+
+    def follow(self, request_ids: Sequence[str], stream: OutputStream) -> None:
+        """Count sequences as running that others are run for, until `abort` is told of them.
+
+        They can be ended as others can, and a dead engine fails their stream.
+        """
+        self._calls.update(dict.fromkeys(request_ids, _Call(stream, set())))
+        self._is_idle.clear()
 
     async def _pass_gate(self, num_sequences: int) -> None:
         """Wait while the engine is paused, with no more than may wait in the engine itself."""

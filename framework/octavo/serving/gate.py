@@ -50,5 +50,9 @@ class Gate:
     async def passed(self) -> None:
         """Return when a request may go on. Raises SleepingError."""
         await self._is_open.wait()
+        self.check_awake()
+
+    def check_awake(self) -> None:
+        """Raise SleepingError where requests are refused. What has begun may go on at a pause."""
         if self.sleep_level is not None:
             raise SleepingError("the model sleeps", "an operator wakes it up: POST /wake_up")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.errors import OctavoError, RequestError
 from octavo.frontend.output_processor import OutputProcessor
+from octavo.serving.beam_searches import start_searches
 from octavo.serving.deadlines import deadline_var
 from octavo.serving.http_errors import ClientGoneError
 from octavo.serving.logs import shorten
@@ -132,8 +133,7 @@ class Generation:
         for times in (times for prompt in self.prompts for times in prompt.times):
             if not times.is_reported:
                 times.is_reported = True
-                reason = self._end_reason
-                self._metrics.sequence_finished(reason, now_s - times.arrival_s)
+                self._metrics.sequence_finished(self._end_reason, now_s - times.arrival_s)
 
     def _end(self, error: OctavoError) -> None:
         """Abort, and end the iteration with an error; the first one counts."""
@@ -203,7 +203,10 @@ async def start_generation(
         prepared.append(await _prepare(model, call, checked))
     if model.max_log_len is not None:
         _log(prepared, model.max_log_len)
-    stream = await model.client.generate([one for call in prepared for one in call.requests])
+    if prepared[0].search is not None:
+        stream = await start_searches(model.client, prepared, model.tokenizer)
+    else:
+        stream = await model.client.generate([one for call in prepared for one in call.requests])
     return Generation(prepared, stream, model, kind)
 
 
@@ -245,11 +248,10 @@ def beside_params(call: PreparedCall, max_chars: int) -> dict[str, Any]:
         asked["structured_outputs"] = shorten(str(given), max_chars)
     if request.adapters:
         asked["adapters"] = {use.spec.name: use.scale for use in request.adapters}
-    if request.priority:
-        asked["priority"] = request.priority
-    if request.pooling is not None:
-        asked["pooling"] = request.pooling
-    return asked
+    penalty = None if call.search is None else call.search.length_penalty
+    beside = ("priority", request.priority or None), ("pooling", request.pooling)
+    others = (*beside, ("length_penalty", penalty))
+    return asked | {name: value for name, value in others if value is not None}
 
 
 async def in_thread_if_long(length: int, function: Callable[[], T]) -> T:

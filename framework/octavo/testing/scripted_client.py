@@ -170,8 +170,11 @@ class ScriptedClient(EngineClient):
         """Return how many calls run."""
         return len(self._feeding)
 
-    async def generate(self, requests: Sequence[EngineRequest]) -> OutputStream:
+    async def generate(
+        self, requests: Sequence[EngineRequest], *, goes_on: bool = False
+    ) -> OutputStream:
         """Begin to answer."""
+        del goes_on
         self._require_engine()
         ids = [request.request_id for request in requests]
         self.added += ids
@@ -180,6 +183,9 @@ class ScriptedClient(EngineClient):
         self._feeding.add(task)
         task.add_done_callback(self._feeding.discard)
         return stream
+
+    def follow(self, request_ids: Sequence[str], stream: OutputStream) -> None:
+        """Nobody asks what runs."""
 
     def abort(self, request_ids: list[str]) -> None:
         """Note what is aborted."""

@@ -22,8 +22,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
         "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
         "guided_grammar", "guided_json_object", "guided_whitespace_pattern",
     ),
-    "use_beam_search": (False,), "length_penalty": (1,), "early_stopping": (False,),
-    "suffix": ("",), "prompt_embeds": (), "logprob_token_ids": ([],),
+    "early_stopping": (False,), "suffix": ("",), "prompt_embeds": (), "logprob_token_ids": ([],),
     "repetition_detection": (), "watermarking": (False,),
     "audio": (), "modalities": (["text"],), "prediction": (), "web_search_options": (),
     "chat_template": (), "mm_processor_kwargs": ({},), "media_io_kwargs": ({},),
@@ -73,6 +72,8 @@ class GenerationBody(CommonBody, kw_only=True):
     adapters: list[AdapterField] | None = None
     n: int | None = None
     best_of: int | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
     min_tokens: int | None = None

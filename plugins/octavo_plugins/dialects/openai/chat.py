@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import RequestError
+from octavo_plugins.dialects.openai.beams import length_penalty_of, unheeded_by_search
 from octavo_plugins.dialects.openai.bodies import ChatBody
 from octavo_plugins.dialects.openai.chat_answers import ChatAnswerWriter
 from octavo_plugins.dialects.openai.forms import form_fields
@@ -16,7 +17,12 @@ from octavo_plugins.dialects.openai.tools import check_history, choice_of, tools
 from octavo_plugins.dialects.shared.calls import renamed
 from octavo_plugins.dialects.shared.chat_parts import CHOICE, MESSAGES, TOOLS
 from octavo_plugins.dialects.shared.conversations import Conversation, effort_kwargs
-from octavo_plugins.dialects.shared.exchange import read_body, reply, report_unknown
+from octavo_plugins.dialects.shared.exchange import (
+    read_body,
+    reply,
+    report_unheeded,
+    report_unknown,
+)
 from octavo_plugins.dialects.shared.identity import Identities
 from octavo_plugins.dialects.shared.parts import unread_parts
 from octavo_plugins.dialects.shared.turns import Asked, start_turn
@@ -47,6 +53,7 @@ class ChatApi:
             target = await self._context.target(body.model, body.blend)
             texts = target.model.chat.template_text
             report_unknown(decoded, unread_parts(body, _PARTS, texts), self._context)
+            report_unheeded(decoded, unheeded_by_search(body), self._context)
             identity = self._identities.next(target.name, body.request_id)
             asked = _asked(body, target.model.preprocessor.default_sampling_params())
             turn, generation = await start_turn(
@@ -73,6 +80,7 @@ def _asked(body: ChatBody, defaults: SamplingParams) -> Asked:
         tools=tools,
         choice=choice,
         add_special_tokens=bool(body.add_special_tokens),
+        length_penalty=length_penalty_of(body),
         metadata=call_metadata(body),
     )
 

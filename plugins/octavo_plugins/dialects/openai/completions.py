@@ -15,12 +15,13 @@ from octavo.sampling_params import RequestOutputKind
 from octavo.serving.generation import start_generation
 from octavo.serving.streaming import EventStream, event
 from octavo_plugins.dialects.openai import answers
+from octavo_plugins.dialects.openai.beams import length_penalty_of, unheeded_by_search
 from octavo_plugins.dialects.openai.bodies import CompletionBody
 from octavo_plugins.dialects.openai.calls import StreamEnds, UsageCounter
 from octavo_plugins.dialects.openai.completion_choices import ChoiceWriter
 from octavo_plugins.dialects.openai.params import call_metadata, common_names, completion_params
 from octavo_plugins.dialects.shared.calls import renamed, with_salt
-from octavo_plugins.dialects.shared.exchange import read_body, reply
+from octavo_plugins.dialects.shared.exchange import read_body, reply, report_unheeded
 from octavo_plugins.dialects.shared.identity import Identities
 from octavo_plugins.dialects.shared.prompts import split_prompts
 from octavo_plugins.dialects.shared.replies import encode
@@ -53,6 +54,7 @@ class CompletionApi:
         names = common_names(body)
         with renamed(names):
             target = await self._context.target(body.model, body.blend)
+            report_unheeded(decoded, unheeded_by_search(body), self._context)
             model, identity = target.model, self._identities.next(target.name, body.request_id)
             generation = await _start(body, target, identity)
         answer = CompletionAnswerWriter(body, model, identity, generation)
@@ -71,6 +73,7 @@ async def _start(body: CompletionBody, target: Target, identity: Identity) -> Ge
             priority=body.priority or 0,
             lora_request=target.adapters,
             add_special_tokens=body.add_special_tokens is not False,
+            length_penalty=length_penalty_of(body),
             metadata=call_metadata(body),
         )
         for index, prompt in enumerate(split_prompts(body.prompt, "prompt", MAX_PROMPTS))

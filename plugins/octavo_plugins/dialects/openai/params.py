@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
+from octavo_plugins.dialects.openai.beams import beam_sampling, check_no_search
 from octavo_plugins.dialects.openai.forms import form_names, form_of
 from octavo_plugins.dialects.shared.calls import renamed, sampling_of
 
@@ -85,7 +86,8 @@ def chat_names(body: ChatBody) -> dict[str, str]:
 
 def common_names(body: GenerationBody) -> dict[str, str]:
     """Return how the front end's names of parameters are called in chats and completions."""
-    return {"lora_request": "adapters" if body.adapters else "model", **form_names(body)}
+    adapters = "adapters" if body.adapters else "model"
+    return {"lora_request": adapters, "beam_width": "n", **form_names(body)}
 
 
 def _limit_name(body: ChatBody) -> dict[str, str]:
@@ -102,6 +104,11 @@ def _params(
     prompt_logprobs: int | None,
 ) -> SamplingParams:
     _check(body)
+    if body.use_beam_search:
+        return beam_sampling(
+            body, max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs
+        )
+    check_no_search(body)
     return sampling_of(
         body,
         defaults,

@@ -36,7 +36,8 @@ _UNHELD = "tools.strict"
 class Asked:
     """What a request asks of a turn, checked before its prompt is rendered.
 
-    `params` may hold a form; it wins over that of a call which `choice` requires.
+    `params` may hold a form; it wins over that of a call which `choice` requires. With
+    `length_penalty` the choices are found by a beam search.
     """
 
     conversation: Conversation
@@ -44,6 +45,7 @@ class Asked:
     tools: Sequence[ToolSpec] = ()
     choice: ToolChoice = field(default_factory=ToolChoice)
     add_special_tokens: bool = False
+    length_penalty: float | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -97,6 +99,7 @@ async def start_turn(
         add_special_tokens=asked.add_special_tokens,
         reasoning=turn.reasoning_marks,
         visible_markers=turn.visible_markers,
+        length_penalty=asked.length_penalty,
         metadata=asked.metadata,
     )
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
