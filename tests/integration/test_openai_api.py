@@ -395,6 +395,83 @@ def test_B03_unknown_fields_give_a_header_and_old_ones_400(server):
     assert "did you mean 'max_tokens' for 'max_token'?" in server.log
 
 
+# ---------------------------------------------------------------------- beam search
+
+SEARCH = {"use_beam_search": True, "n": 2, "max_tokens": 3}
+
+
+def test_the_texts_of_a_beam_search_are_the_choices(server):
+    """The scripted engine says that the first token is the likeliest one, and then a, b, c."""
+    fields = {"prompt": ["xy", "hello"], "logprobs": 1, "temperature": 0.5, "seed": 3}
+    response = server.post(COMPLETIONS, **SEARCH, **fields)
+    choices = response.json()["choices"]
+
+    assert response.headers["X-Octavo-Ignored-Fields"] == "temperature"
+    assert [choice["text"] for choice in choices] == ["xxx", "xxa", "hello" * 3, "hellohelloa"]
+    assert {choice["finish_reason"] for choice in choices} == {"length"}
+    assert choices[1]["logprobs"]["tokens"] == ["x", "x", "a"]
+    assert choices[1]["logprobs"]["top_logprobs"][2].keys() == {"x", "a"}
+    assert response.json()["usage"]["prompt_tokens"] == 3
+    assert response.json()["usage"]["completion_tokens"] == 12
+    stopped = server.post(COMPLETIONS, **SEARCH, prompt="xy", stop="xa", length_penalty=0).json()
+    assert [choice["text"] for choice in stopped["choices"]] == ["xxx", ""]
+    assert stopped["choices"][1]["stop_reason"] == "xa"
+
+
+def test_a_chat_by_beam_search(client):
+    answer = client.chat.completions.create(
+        model="scripted", messages=[{"role": "user", "content": "xy"}], n=2, max_tokens=3,
+        logprobs=True, top_logprobs=2, extra_body={"use_beam_search": True, "length_penalty": 0.5},
+    )  # fmt: skip
+    assert [choice.message.content for choice in answer.choices] == ["xxx", "xxa"]
+    last = answer.choices[1].logprobs.content[-1]
+    assert (last.token, [one.token for one in last.top_logprobs]) == ("a", ["x", "a"])
+    assert answer.usage.completion_tokens == 6
+
+
+@pytest.mark.parametrize(
+    ("param", "fields"),
+    [
+        ("stream", {"stream": True}),
+        ("min_tokens", {"min_tokens": 1}),
+        ("logit_bias", {"logit_bias": {"65": 1}}),
+        ("repetition_penalty", {"repetition_penalty": 1.1}),
+        ("vllm_xargs", {"vllm_xargs": {"ids": [1]}}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("tools", {"tools": [{"type": "function", "function": {"name": "f"}}],
+                   "tool_choice": "required"}),
+        ("n", {"n": 129}),
+        ("length_penalty", {"length_penalty": 11}),
+        ("length_penalty", {"length_penalty": 2, "use_beam_search": False}),
+    ],
+)  # fmt: skip
+def test_what_a_beam_search_cannot_obey_is_refused(server, param, fields):
+    error = error_of(server.post(CHAT, said("hi", **SEARCH | fields)))
+    assert error["param"] == param
+
+
+def test_a_search_whose_client_leaves_is_ended(server):
+    fields = {"prompt": "x", **SEARCH, "max_tokens": 100_000, "ignore_eos": True}
+    server.send_and_leave(COMPLETIONS, fields, after_s=0.1)
+    server.until(server.is_idle)
+    time.sleep(0.05)
+    num_tokens = server.metrics()["generation_tokens_total"]
+    time.sleep(0.05)
+    assert server.metrics()["generation_tokens_total"] == num_tokens
+
+
+def test_a_search_that_has_begun_waits_for_room_in_the_queue(small):
+    assert error_of(small.post(COMPLETIONS, prompt="x", **SEARCH | {"n": 5}))["param"] == "n"
+    fields = {"prompt": "a" * 10, "max_tokens": 40, "ignore_eos": True, "n": 2}
+    background = threading.Thread(target=small.post, args=(COMPLETIONS, fields))
+    background.start()
+    small.until(lambda: small.metrics()["num_requests_waiting"] == 1)
+    answer = small.post(COMPLETIONS, prompt="x", **SEARCH | {"n": 4})
+    background.join()
+    assert answer.status_code == 200
+    assert len({choice["text"] for choice in answer.json()["choices"]}) == 4
+
+
 def test_B23_lone_surrogates_never_give_500(server):
     for path, raw in (
         (COMPLETIONS, rb'{"prompt":"abc \ud83d def"}'),

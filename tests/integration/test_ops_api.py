@@ -10,6 +10,7 @@ from server_process import scripted_server_process
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "abc", "max_tokens": 100_000, "ignore_eos": True}
+SEARCH = {"use_beam_search": True, "n": 2}
 
 
 @pytest.fixture
@@ -113,6 +114,11 @@ def test_what_runs_may_end_first(server):
     post(server, "/pause?mode=wait")
 
     assert reason_of(running.end()) == "length"
+    post(server, "/resume")
+    search = started(server, max_tokens=60, **SEARCH)
+    server.until(lambda: server.metrics()["generation_tokens_total"] > 105)
+    post(server, "/pause?mode=wait")  # its later steps go on
+    assert reason_of(search.end()) == "length"
 
 
 def test_a_sleeping_model_has_no_process_and_refuses(server):
@@ -154,6 +160,9 @@ def test_requests_are_ended_by_their_ids(server):
     assert answer.json() == {"aborted": 1}
     assert reason_of(mine.end()) == "abort"
     assert reason_of(other.end()) == "length"
+    search = started(server, headers={"X-Request-Id": "mine-2"}, **SEARCH)
+    assert server.post("/abort_requests", request_ids=["mine-2"]).json()["aborted"] >= 2
+    assert reason_of(search.end()) == "abort"
 
 
 def test_the_prefix_cache_is_reset_when_nothing_runs(server):

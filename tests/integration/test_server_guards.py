@@ -41,6 +41,16 @@ def test_a_request_that_takes_too_long_is_ended_and_leaves_nothing(hurried):
     assert hurried.post(COMPLETIONS, prompt="hi").json()["choices"][0]["text"] == "hi"
 
 
+def test_a_search_that_takes_too_long_is_ended(hurried):
+    answer = hurried.post(COMPLETIONS, **LONG, use_beam_search=True, n=3)
+    assert answer.status_code == 504
+    assert answer.json()["error"]["code"] == "request_timeout"
+    hurried.until(hurried.is_idle)
+    num_tokens = hurried.metrics()["generation_tokens_total"]
+    assert hurried.post(COMPLETIONS, prompt="hi").json()["choices"][0]["text"] == "hi"
+    assert hurried.metrics()["generation_tokens_total"] <= num_tokens + 3
+
+
 def test_a_stream_that_takes_too_long_ends_with_an_error(hurried):
     *parts, last = hurried.events(COMPLETIONS, **LONG)
     assert len(parts) > 5

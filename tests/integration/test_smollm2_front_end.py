@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo import LLM, AsyncLLM, SamplingParams
+from octavo import LLM, AsyncLLM, BeamSearchParams, SamplingParams
 from octavo.frontend.offline import stream_call
 from octavo.frontend.preprocess import Call
 from octavo.sampling_params import RequestOutputKind
@@ -296,3 +296,22 @@ def test_async_streams_are_the_offline_text(llm):
             return await asyncio.gather(*(collect(async_llm, p) for p in prompts))
 
     assert asyncio.run(main()) == expected
+
+
+def test_beam_search_finds_likelier_texts_than_greedy_decoding_does(llm):
+    prompt = "The capital of France is"
+    greedy = _generate(llm, prompt, replace(GREEDY, max_tokens=12, logprobs=0))
+    params = BeamSearchParams(beam_width=4, max_tokens=12, length_penalty=0.0)
+    ((best, *others),) = (one.sequences for one in llm.beam_search([prompt], params))
+
+    assert best.text.startswith(f"{prompt} Paris")
+    assert best.cum_logprob > greedy.cumulative_logprob
+    assert len({tuple(one.tokens) for one in (best, *others)}) == 4
+    values = [one.cum_logprob for one in (best, *others)]
+    assert values == sorted(values, reverse=True)
+    scoring = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    (scored,) = llm.generate([best.tokens], scoring, use_tqdm=False)
+    entries = scored.prompt_logprobs[-len(best.logprobs) :]
+    tokens = best.tokens[-len(best.logprobs) :]
+    value = sum(entry[i].logprob for i, entry in zip(tokens, entries, strict=True))
+    assert value == pytest.approx(best.cum_logprob, abs=1e-3)

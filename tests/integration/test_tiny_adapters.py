@@ -17,7 +17,7 @@ import torch
 
 import tiny_models
 from byte_models import LLAMA, random_prompt, save_byte_model, values_of
-from octavo import LLM, AsyncLLM, LoRARequest, SamplingParams
+from octavo import LLM, AsyncLLM, BeamSearchParams, LoRARequest, SamplingParams
 from octavo.errors import RequestError
 from octavo_plugins.adapters.lora import LoraFormat
 from peft_folders import Lora, merged, write_adapter
@@ -101,6 +101,17 @@ def test_an_adapter_is_the_merged_model(llm, folders, name):
     assert_as_merged(output, *blend_of(folders, **{name: 1.0}))
     (plain,) = run(llm, [PROMPT], None)
     assert_as_merged(plain)
+
+
+def test_a_beam_search_with_adapters(llm, folders):
+    adapters = [request(folders, "all"), None, request(folders, "few", 0.5)]
+    greedy = run(llm, [PROMPT] * 3, adapters)
+    params = BeamSearchParams(beam_width=1, max_tokens=6, ignore_eos=True)
+    found = llm.beam_search([PROMPT] * 3, params, lora_request=adapters)
+    assert [one.sequences[0].tokens for one in found] == [
+        [*PROMPT, *one.outputs[0].token_ids] for one in greedy
+    ]
+    assert len({tuple(one.sequences[0].tokens) for one in found}) > 1
 
 
 def test_different_adapters_scales_blends_and_none_in_one_batch(llm, folders):

@@ -105,3 +105,22 @@ def test_cost_of_a_token_does_not_grow_with_the_text():
     # 10 us a token are promised; ten times that, so that a busy machine does not fail this test,
     # while a decoder that reads everything again would need a hundred times more
     assert (time.perf_counter() - start) / len(ids) < 100e-6
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "begun", "ends"),
+    [
+        (BytesTokenizer(), [0xF0, 0x9F], ([0x98, 0x80], [0x98, 0x81])),
+        (WordsTokenizer(), [0, 3], ([1, 2], [4, 5])),
+    ],
+)
+def test_forks_go_on_by_themselves(tokenizer, begun, ends):
+    first = detokenizer_of(tokenizer, [])
+    text = first.push(begun)
+    both = first, first.fork()
+    texts = [[text], [text]]
+    for i in range(2):  # in turn
+        for fork, shown, ids in zip(both, texts, ends, strict=True):
+            shown.append(fork.push(ids[i : i + 1]))
+    for fork, shown, ids in zip(both, texts, ends, strict=True):
+        assert "".join([*shown, fork.finish()]) == tokenizer.decode([*begun, *ids])

@@ -11,7 +11,7 @@ from octavo.engine.messages import EngineInfo, EngineOutput
 from octavo.errors import EngineDeadError, QueueFullError, RequestError, RequestFailedError
 from octavo.frontend.preprocess import Preprocessor
 from octavo.local_model import LocalModel
-from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from scripted import EOS, VOCAB_SIZE, BytesTokenizer, ScriptedEngine
 
 INFO = EngineInfo(VOCAB_SIZE, max_model_len=4096, capacity_tokens=4096, max_num_queued_reqs=40)
@@ -242,3 +242,72 @@ def test_commands_run_in_the_engines_thread(make_llm):
 
     was_reset, stats = asyncio.run(main())
     assert (was_reset, stats.num_running, names) == (True, 0, ["octavo-engine"])
+
+
+# ---------------------------------------------------------------------- beam search
+
+
+def test_a_beam_search_finds_the_likeliest_texts(make_llm):
+    llm, engine = make_llm(lambda _: [1])
+
+    async def main():
+        params = BeamSearchParams(beam_width=2, max_tokens=3)
+        return await asyncio.gather(*(llm.beam_search(text, params) for text in ("a", "bc")))
+
+    for text, found in zip(("a", "bc"), asyncio.run(main()), strict=True):
+        prompt = list(text.encode())
+        assert [one.tokens[len(prompt) :] for one in found.sequences] == [[1, 1, 1], [1, 1, 2]]
+        assert [one.cum_logprob for one in found.sequences] == pytest.approx([-0.6, -0.7])
+        assert all(one.tokens[: len(prompt)] == prompt for one in found.sequences)
+        assert found.sequences[0].text == f"{text}\x01\x01\x01"
+        assert [next(iter(entry)) for entry in found.sequences[1].logprobs] == [1, 1, 2]
+        assert {len(entry) for entry in found.sequences[1].logprobs} == {4}
+        assert {one.finish_reason for one in found.sequences} == {"length"}
+    assert llm._by_engine_id == {}
+    assert len(engine.added) == 2 * (1 + 2 + 2)
+
+
+def test_a_search_that_is_cancelled_or_aborted_leaves_nothing_behind(make_llm):
+    llm, engine = make_llm(lambda _: [1], pause_s=0.001)
+    params = BeamSearchParams(beam_width=3, max_tokens=4000)
+
+    async def main():
+        task = asyncio.create_task(llm.beam_search("a", params))
+        await asyncio.to_thread(_wait_until, lambda: len(engine.added) >= 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        task = asyncio.create_task(llm.beam_search("a", params, "mine"))
+        await asyncio.to_thread(_wait_until, lambda: len(engine.added) >= 40)
+        await llm.abort("mine")
+        return await task
+
+    found = asyncio.run(main())
+    assert [one.finish_reason for one in found.sequences] == ["abort"] * 3
+    assert [one.tokens for one in found.sequences] == [[ord("a")]] * 3
+    _wait_until(lambda: not engine.has_work)
+    assert (llm._streams, llm._by_engine_id) == ({}, {})
+
+
+def test_a_search_waits_for_its_turn_when_the_queue_is_full_half_way(make_llm):
+    llm, _ = make_llm(lambda r: [1] * r.max_tokens, pause_s=0.001)
+    params = BeamSearchParams(beam_width=2, max_tokens=3)
+
+    async def main():
+        others = [llm.generate("x", ENDLESS, f"other-{i}") for i in range(40)]
+        for other in others:
+            await anext(other)
+        with pytest.raises(QueueFullError):  # nothing has begun
+            await llm.beam_search("a", params)
+        await others.pop().aclose()
+        task = asyncio.create_task(llm.beam_search("a", params))
+        await asyncio.sleep(0.06)
+        assert not task.done()  # its second step would be two more requests
+        await others.pop().aclose()
+        found = await task
+        for other in others:
+            await other.aclose()
+        return found
+
+    found = asyncio.run(main())
+    assert [one.tokens[1:] for one in found.sequences] == [[1, 1, 1], [1, 1, 2]]
