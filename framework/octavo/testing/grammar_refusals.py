@@ -33,6 +33,15 @@ FORBIDDING: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"type": "object", "propertyNames": {"pattern": "^a$"}}, '{"b":1}'),
     ({"type": "object", "patternProperties": {"^x": {"type": "null"}}}, '{"x":1}'),
     ({"type": "object", "minProperties": 1}, "{}"),
+    ({"type": "object", "minProperties": 2}, '{"a":1,"a":2}'),
+    ({"type": "object", "properties": {"a": {"type": "null"}}}, '{"\\u0061":1}'),
+    ({"type": "object", "properties": {'"': {"type": "null"}}}, '{"\\"":1}'),
+    ({"type": "object", "patternProperties": {"^x": {"type": "null"}}}, '{"\\u0078":1}'),
+    ({"type": "number", "multipleOf": 3}, "4"),
+    ({"type": "integer", "minimum": 10**20}, "9223372036854775807"),
+    ({"type": "integer", "const": 10**20}, "9223372036854775807"),
+    ({"type": "string", "maxLength": 1}, '"\n"'),
+    ({"type": "string", "maxLength": 1}, '"\\u0061b"'),
     ({"$ref": "https://example.org/schema"}, "1"),
 )
 

@@ -28,7 +28,7 @@ _OPPOSITES: Final = {
 }
 _BEGINNINGS: Final = (ops.AT_BEGINNING, ops.AT_BEGINNING_STRING)
 _ENDS: Final = (ops.AT_END, ops.AT_END_STRING)
-_EVERYTHING: Final = [(0, _LAST)]
+_EVERYTHING: Final = [(0, 0xD7FF), (0xE000, _LAST)]
 #: what a text of JSON holds without an escape
 IN_JSON: Final = [(0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, _LAST)]
 _BLANKS: Final = [(9, 10), (13, 13), (32, 32)]

@@ -15,6 +15,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from octavo.errors import GrammarError
 from octavo_plugins.grammars.bnf import plain_bnf
 from octavo_plugins.grammars.classes import ascii_classes
+from octavo_plugins.grammars.llguidance_schemas import make_exact
 from octavo_plugins.grammars.options import DEFAULT_INDENT
 from octavo_plugins.grammars.spacing import default_spacing, spacing_of
 from octavo_plugins.grammars.tags import lark_of_tags, regex_of_text
@@ -75,6 +76,7 @@ def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
             "the JSON schema must not have 'x-guidance'",
             "it could switch off what the schema asks for; whitespace has parameters of its own",
         )
+    make_exact(schema)
     return schema
 
 

@@ -9,11 +9,13 @@ Knows the keywords of JSON schemas. Does not compile.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import GrammarError
-from octavo_plugins.grammars.patterns import IN_JSON, brackets, in_json_text
+from octavo_plugins.grammars.patterns import in_json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,12 +118,31 @@ def _alone(name: str, schema: dict[str, Any]) -> dict[str, Any]:
         types = _types(schema) or tuple(_PYTHON_TYPES)
         if not all(any(_is_of(one, kind) for kind in types) for one in values):
             raise _refused(f"values of {name!r} that are not of the type")
-        return {"enum": values}
+        plain = [_of_value(one) for one in values]
+        return plain[0] if len(plain) == 1 else {"anyOf": plain}
     if not isinstance(value, list) or not value:
         raise _refused(f"{name!r} without schemas")
     if len(value) > 1 and name != "anyOf":
         raise _refused(f"{name!r} of more than one schema")
     return {"anyOf": [_plain(one) for one in value]} if len(value) > 1 else _plain(value[0])
+
+
+def _of_value(value: Any) -> dict[str, Any]:
+    """Return the schema of one value; xgrammar would have a list or an object in one layout."""
+    if isinstance(value, list) and value:
+        items = [_of_value(one) for one in value]
+        return {"type": "array", "prefixItems": items, "items": False, "minItems": len(items)}
+    if isinstance(value, dict) and value:
+        properties = {name: _of_value(one) for name, one in value.items()}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+    if isinstance(value, int | float) and not -_MAX_BOUND <= value <= _MAX_BOUND:
+        raise _refused(f"the value {value!r:.40}")
+    return {"enum": [value]}
 
 
 def _of_types(schema: dict[str, Any], keys: set[str]) -> dict[str, Any]:
@@ -145,7 +166,8 @@ def _types(schema: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _of_type(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
-    given = {name: schema[name] for name in _KEYWORDS[kind] if name in schema}
+    known = _KEYWORDS["integer" if kind == "number" else kind]
+    given = {name: schema[name] for name in known if name in schema}
     for name in _COUNTS & set(given):
         if not _is_of(given[name], "integer") or given[name] < 0:
             raise _refused(f"{name!r} of {given[name]!r:.40}")
@@ -162,25 +184,22 @@ def _of_type(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _string(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a string's schema; lengths become patterns, as they would allow raw line breaks."""
+    """Return a string's schema; one with a pattern has no escapes."""
     if "pattern" in given:
         if len(given) > 1:
             raise _refused("lengths beside 'pattern'")
         if not isinstance(given["pattern"], str):
             raise _refused("a pattern that is no text")
-        pattern = in_json_text(given["pattern"])
-    elif given:
-        low, high = given.get("minLength", 0), given.get("maxLength", "")
-        if high != "" and high < low:
-            raise GrammarError("no text has this form", "maxLength is below minLength")
-        pattern = f"{brackets(IN_JSON)}{{{low},{high}}}"
-    else:
-        return {"type": "string"}
-    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+        return {"type": "string", "pattern": f"^(?:{in_json_text(given['pattern'])})$"}
+    if given.get("maxLength", math.inf) < given.get("minLength", 0):
+        raise GrammarError("no text has this form", "maxLength is below minLength")
+    return {"type": "string", **given}
 
 
 def _number(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
+        if name not in _KEYWORDS[kind]:
+            raise _refused(f"{name!r} of a number")
         if not _is_of(value, kind) or not -_MAX_BOUND <= value <= _MAX_BOUND:
             raise _refused(f"{name!r} of {value!r:.40}")
     if "multipleOf" in given and (len(given) > 1 or not 1 <= given["multipleOf"] <= _MAX_FACTOR):
@@ -192,8 +211,8 @@ def _array(given: dict[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {"type": "array"}
     plain |= {name: given[name] for name in ("minItems", "maxItems") if name in given}
     if "prefixItems" in given:
-        if not isinstance(given["prefixItems"], list) or len(plain) > 1:
-            raise _refused("'prefixItems' that are no list, or beside lengths")
+        if not isinstance(given["prefixItems"], list):
+            raise _refused("'prefixItems' that are no list")
         plain["prefixItems"] = [_plain(one) for one in given["prefixItems"]]
     if "items" in given:
         is_end = given["items"] is False and "prefixItems" in given
@@ -213,6 +232,10 @@ def _object_of(given: dict[str, Any]) -> dict[str, Any]:
     counts = {name: given[name] for name in ("minProperties", "maxProperties") if name in given}
     if counts and properties:
         raise _refused(f"{min(counts)!r} beside 'properties'")
+    if counts.get("minProperties", 0) > 1:
+        raise _refused("'minProperties' of more than one name, which may be written twice")
+    if given.get("additionalProperties") is not False and any(map(_has_escape, properties)):
+        raise _refused("a property whose name needs an escape, beside further properties")
     if properties:
         plain["properties"] = {name: _plain(one) for name, one in properties.items()}
         plain["required"] = required
@@ -220,6 +243,10 @@ def _object_of(given: dict[str, Any]) -> dict[str, Any]:
         others = given["additionalProperties"]
         plain["additionalProperties"] = others if others is False else _plain(others)
     return plain | counts
+
+
+def _has_escape(name: str) -> bool:
+    return json.dumps(name, ensure_ascii=False) != f'"{name}"'
 
 
 def _object(schema: dict[str, Any], name: str) -> dict[str, Any]:

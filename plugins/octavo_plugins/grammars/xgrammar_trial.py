@@ -22,12 +22,25 @@ except ImportError:  # not a POSIX system: the time limit has to do
     resource = None  # type: ignore[assignment]
 
 _STACK_BYTES: Final = 1 << 20
-#: texts and classes of characters; what xgrammar writes for any blanks is one
+#: texts and classes of characters
 _LITERALS: Final = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]\*?', re.DOTALL)
-_ANY_BLANKS: Final = r"[ \n\r\t]*"
+#: rules of names that are none of the known ones, and the escapes in them
+_NAME: Final = re.compile(r"^\S+_addl_key\w* ::= .*$", re.MULTILINE)
+_ESCAPES: Final = (r'"\\" basic_escape', r'"\\" [\"\\bfnrt]')
 _RULES: Final = re.compile(r"\broot\w*")
-#: no schema has a rule of this name: those of its parts begin with `root`, `basic` or `defs`
+#: no schema has rules of these names: those of its parts begin with `root`, `basic` or `defs`
 _BLANKS: Final = "blanks"
+_CHARACTER: Final = r"""
+character ::= [^\0-\x1f\"\\\ud800-\udfff] | "\\" ([\"\\/bfnrt] | "u" (plain | high "\\u" low))
+plain ::= [0-9A-CEFa-cef] hex hex hex | [Dd] [0-7] hex hex
+high ::= [Dd] [89ABab] hex hex
+low ::= [Dd] [C-Fc-f] hex hex
+hex ::= [0-9A-Fa-f]
+"""
+#: they would be three bytes that are no character
+_SURROGATES: Final = r"\ud800-\udfff"
+#: what xgrammar writes for any blanks, and for a character of a text whose length is told
+_OWN: Final = {r"[ \n\r\t]*": f"{_BLANKS}_root", r"[^\"\\\r\n]": "character"}
 
 
 def main() -> None:
@@ -66,7 +79,7 @@ def compiled(compiler: xgrammar.GrammarCompiler, order: dict[str, Any]) -> Any:
         case "regex":
             return compiler.compile_regex(text)
         case "gbnf":
-            return compiler.compile_grammar(text)
+            return compiler.compile_grammar(_LITERALS.sub(_own, text))
     tags = json.loads(text)
     for tag in tags["format"]["tags"]:
         grammar = _json(json.dumps(tag["content"]["json_schema"]), order["spacing"])
@@ -78,7 +91,8 @@ def _json(schema: str, spacing: str) -> str:
     """Return a grammar of a schema's JSON whose parts have `spacing` between them.
 
     xgrammar knows but two ways, any blanks and none. It writes any as a class of its own, which
-    no text and no pattern of a schema has: there the expression is put.
+    no text and no pattern of a schema has: there the expression is put. In the same way it writes
+    a character of a text whose length is told, where it lets line breaks stand, and no escape.
     """
     grammar = xgrammar.Grammar.from_json_schema(
         schema,
@@ -86,15 +100,26 @@ def _json(schema: str, spacing: str) -> str:
         separators=None if spacing else (",", ":"),
         strict_mode=False,
     )
-    if not spacing:
-        return str(grammar)
-    blanks = str(xgrammar.Grammar.from_regex(f"(?:{spacing})?"))
-    rules = _LITERALS.sub(_with_spacing, str(grammar))
+    rules = _LITERALS.sub(_own, _with_plain_names(str(grammar))) + _CHARACTER
+    # without any it names them as well, where it looks ahead
+    blanks = str(xgrammar.Grammar.from_regex(f"(?:{spacing})?" if spacing else ""))
     return rules + _RULES.sub(rf"{_BLANKS}_\g<0>", blanks)
 
 
-def _with_spacing(literal: re.Match[str]) -> str:
-    return f"{_BLANKS}_root" if literal.group() == _ANY_BLANKS else literal.group()
+def _with_plain_names(rules: str) -> str:
+    """Return rules in which no escape stands for a character of a known name.
+
+    Readers of JSON take it for that name, whose values the schema tells.
+    """
+    return _NAME.sub(lambda rule: rule.group().replace(*_ESCAPES), rules)
+
+
+def _own(literal: re.Match[str]) -> str:
+    """Return what is written instead; all characters but some are none of half a pair."""
+    text = literal.group()
+    if text in _OWN:
+        return _OWN[text]
+    return f"{text[:2]}{_SURROGATES}{text[2:]}" if text.startswith("[^") else text
 
 
 def _serve(compiler: xgrammar.GrammarCompiler) -> None:
