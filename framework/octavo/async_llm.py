@@ -174,8 +174,8 @@ class AsyncLLM:
         if stream is None:
             return
         engine_ids = stream.follower.unfinished_ids()
-        if not engine_ids and isinstance(stream.follower, BeamSearch):
-            stream.follower.abort()
+        if isinstance(stream.follower, BeamSearch):  # else the next step might just be on its way
+            call_in_loop(stream.loop, _end_search, stream)
         await asyncio.wrap_future(self._thread.abort(engine_ids))
 
     def get_tokenizer(self) -> Tokenizer:
@@ -271,3 +271,10 @@ class AsyncLLM:
         now_s = time.monotonic()
         aborted = [engine_id for stream, news in pairs for engine_id in stream.feed(news, now_s)]
         self._abort(aborted)
+
+
+def _end_search(stream: LoopStream) -> None:
+    """End a search, whether or not one of its steps runs just now."""
+    if isinstance(stream.follower, BeamSearch):
+        stream.follower.abort()
+    stream.wake()

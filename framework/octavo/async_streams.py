@@ -41,6 +41,10 @@ class LoopStream:
             self._error = error
         self._wake.set()
 
+    def wake(self) -> None:
+        """Have the reader look at what its call has come to."""
+        self._wake.set()
+
     async def turns(self) -> AsyncGenerator[None, None]:
         """Yield when something has come, until all has. Raises what `fail` was given."""
         while True:

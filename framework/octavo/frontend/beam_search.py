@@ -69,8 +69,9 @@ class BeamSearch:
         self._awaited.clear()
 
     def abort(self) -> None:
-        """End the search between two steps."""
-        self._fail(EngineOutput(self.call.request_id, [], finish_reason="abort"))
+        """End the search, between two steps or during one."""
+        if not self.is_finished:
+            self._fail(EngineOutput(self.call.request_id, [], finish_reason="abort"))
 
     def unfinished_ids(self) -> list[str]:
         """Return the engine requests that run: what to abort when the caller is gone."""
