@@ -12,6 +12,8 @@ whoever runs the engine takes requests here and hands their outputs in, as with
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import merge
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,7 @@ class BeamSearch:
         self.best: list[Beam] = []
         self._rules = call.search
         self._base = call.requests[0]
+        self._ends = self._base.stop_token_ids.union(self._base.eos_token_ids)
         self._params = _step_params(call.params, call.search)
         self._beams = [Beam([], [], 0.0, stop_reader(call, tokenizer))]
         self._ended: list[Beam] = []
@@ -147,15 +150,15 @@ class BeamSearch:
     def _advance(self) -> None:
         """Replace the beams by the best of what may follow them."""
         width = len(self.call.requests)
-        candidates = sorted(self._candidates(), key=attrgetter("cum_logprob"), reverse=True)
+        self._ended += map(self._ended_by, chain(*self._candidates(are_ends=True)))
         beams: list[Beam] = []
-        for candidate in candidates:
-            ending = self._ending(candidate)
-            if ending is not None:
-                self._ended.append(ending)
-            elif len(beams) < width:
-                beam = self._extended(candidate)
-                (self._ended if beam.finish_reason == "stop" else beams).append(beam)
+        best_first = attrgetter("cum_logprob")
+        going_on = self._candidates(are_ends=False)
+        for candidate in merge(*going_on, key=best_first, reverse=True):
+            beam = self._extended(candidate)
+            (self._ended if beam.finish_reason == "stop" else beams).append(beam)
+            if len(beams) == width:
+                break
         self._entries.clear()
         self._num_steps += 1
         self._beams = beams
@@ -164,19 +167,21 @@ class BeamSearch:
             self.best = self._ranked([*self._ended, *beams])[:width]
             self.is_finished = True
 
-    def _candidates(self) -> Iterator[Candidate]:
+    def _candidates(self, *, are_ends: bool) -> Iterator[Iterator[Candidate]]:
+        """Yield, for each beam, the likeliest tokens after it that end it or do not, best first."""
         for index, beam in enumerate(self._beams):
-            entry = self._entries[index]
-            for position in range(min(self._rules.num_candidates, len(entry.top_ids))):
+            yield self._after(beam, self._entries[index], are_ends=are_ends)
+
+    def _after(self, beam: Beam, entry: TokenLogprobs, *, are_ends: bool) -> Iterator[Candidate]:
+        for position, token_id in enumerate(entry.top_ids[: self._rules.num_candidates]):
+            if (token_id in self._ends) is are_ends:
                 cum_logprob = beam.cum_logprob + entry.top_logprobs[position]
                 yield Candidate(beam, entry, position, cum_logprob)
 
-    def _ending(self, candidate: Candidate) -> Beam | None:
-        """Return the text that ends with this token, if it is one that ends texts."""
+    def _ended_by(self, candidate: Candidate) -> Beam:
+        """Return the text that ends with this token."""
         token_id = candidate.token_id
         is_stop = token_id in self._base.stop_token_ids
-        if not is_stop and token_id not in self._base.eos_token_ids:
-            return None
         beam = candidate.as_beam(None)
         return replace(beam, finish_reason="stop", stop_reason=token_id if is_stop else None)
 

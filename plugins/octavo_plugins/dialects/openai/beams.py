@@ -21,7 +21,8 @@ _FIELD: Final = "use_beam_search"
 _REFUSED: Final[Mapping[str, tuple[Any, ...]]] = {
     "stream": (False,), "min_tokens": (0,), "presence_penalty": (0,), "frequency_penalty": (0,),
     "repetition_penalty": (1,), "logit_bias": ({},), "allowed_token_ids": (), "bad_words": ([],),
-    "thinking_token_budget": (-1,), "vllm_xargs": ({},),
+    "thinking_token_budget": (-1,), "vllm_xargs": ({},), "repetition_detection": (),
+    "logprob_token_ids": ([],),
 }  # fmt: skip
 _WHY: Final[Mapping[str, str]] = {
     "stream": "which texts are the best is known only at the end",
