@@ -276,6 +276,10 @@ def test_strict_servers_refuse_unknown_fields():
 
         assert response.status_code == 400
         assert response.json()["error"]["param"] == "max_token"
+        search = {"prompt": "hi", "use_beam_search": True, "temperature": 1}
+        assert server.post(COMPLETIONS, search).status_code == 200
+        response = server.post(COMPLETIONS, search | {"temperature": 0.5})
+        assert response.json()["error"]["param"] == "temperature"  # nothing is drawn
 
 
 def test_json_logs_are_json():

@@ -295,6 +295,11 @@ def test_logits_that_an_adapter_makes_no_numbers_are_the_requests_fault(llm, fol
         "  try smaller scales"
     )
     assert [output.outputs[0].error for output in good] == [None, None]
+    params = BeamSearchParams(beam_width=2, max_tokens=3)
+    bad, *good = llm.beam_search([PROMPT] * 3, params, lora_request=adapters)
+    assert [(one.finish_reason, one.tokens) for one in bad.sequences] == [("error", PROMPT)] * 2
+    assert bad.sequences[0].error.startswith("the logits hold NaN or infinity")
+    assert {one.error for output in good for one in output.sequences} == {None}
 
 
 def test_adapters_may_be_switched_off(model, folders):

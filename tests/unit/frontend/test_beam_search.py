@@ -162,6 +162,10 @@ def test_outputs_hold_as_many_logprobs_as_were_asked_for():
         assert one.cumulative_logprob == beam.cum_logprob
         assert [next(iter(entry)) for entry in one.logprobs] == one.token_ids
         assert {len(entry) for entry in one.logprobs} <= {2, 3}
+        for i, entry in zip(one.token_ids, one.logprobs, strict=True):
+            is_among_best = len(entry) == 2
+            assert (entry[i].rank <= 2) is is_among_best
+    assert any(len(entry) == 3 for one in found.outputs for entry in one.logprobs)
 
 
 def test_a_beam_that_fails_ends_the_search_and_the_others_are_aborted():
