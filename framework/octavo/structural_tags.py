@@ -25,6 +25,9 @@ def plain_tags(given: str | Mapping[str, Any]) -> str:
     `schema` (a JSON schema) and `end`. With `at_least_one` the text begins with a tag; with
     `stop_after_first` it ends with the first one.
 
+    `special_tokens`, where there are any, are the ids of special tokens by their texts: where these
+    stand in triggers, begins and ends, those tokens are meant, and each trigger is one of them.
+
     `given` is an object, or its JSON text: `structures` and `triggers`, or a `format` of the type
     `triggered_tags` or `tag`, whose contents are of the type `json_schema`. Raises RequestError.
     """
@@ -41,11 +44,13 @@ def plain_tags(given: str | Mapping[str, Any]) -> str:
         _check_keys(given, ("type", "format"))
         found = _format(given["format"])
     else:
-        _check_keys(given, ("type", "structures", "triggers"))
+        _check_keys(given, ("type", "structures", "triggers", "special_tokens"))
         found = {
             "triggers": given.get("triggers"),
             "tags": [_structure(one) for one in _list(given, "structures")],
         }
+        if ids := given.get("special_tokens"):
+            found["special_tokens"] = _special_tokens(ids)
     return _checked(found)
 
 
@@ -78,6 +83,15 @@ def _structure(given: Any) -> dict[str, Any]:
         raise _refused("each of structures must be an object with begin, schema and end")
     _check_keys(given, ("begin", "schema", "end"))
     return {name: given.get(name) for name in ("begin", "schema", "end")}
+
+
+def _special_tokens(given: Any) -> dict[str, int]:
+    is_map = isinstance(given, dict) and all(
+        text and isinstance(one, int) and not isinstance(one, bool) for text, one in given.items()
+    )
+    if not is_map:
+        raise _refused("special_tokens must be an object of token ids by their texts")
+    return dict(given)
 
 
 def _tag(given: Any) -> dict[str, Any]:

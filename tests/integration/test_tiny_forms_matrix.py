@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from byte_models import EOS, LLAMA, random_prompt, save_byte_model
+from byte_models import BOS, EOS, LLAMA, random_prompt, save_byte_model
 from fixed_costs import make_drafts_free
 from octavo import LLM, SamplingParams, StructuredOutputsParams
 from octavo.frontend.preprocess import Call
@@ -116,7 +116,20 @@ BESIDE = (
     Beside("no budget", {"thinking_token_budget": 0}, ReasoningMarks("", "</t>", is_open=True)),
     Beside("perhaps", {"thinking_token_budget": 3}, ReasoningMarks("*", "</t>", is_open=False)),
 )
+#: begun by a special token, and text around it
+ARMED = StructuredOutputsParams(
+    structural_tag={
+        "structures": [
+            {"begin": f"<s>{name}:", "schema": {"type": "integer", "minimum": 1, "maximum": 500},
+             "end": end}
+            for name, end in (("day", ";"), ("date", "<s>!"))
+        ],
+        "triggers": ["<s>"],
+        "special_tokens": {"<s>": BOS},
+    }
+)  # fmt: skip
 FREE = (
+    (replace(SEEDED, max_tokens=90, structured_outputs=ARMED, logit_bias={BOS: 6.0}, n=2), None),
     (replace(SEEDED, max_tokens=30, thinking_token_budget=5),
      ReasoningMarks("", "</t>", is_open=True)),
     (replace(SEEDED, max_tokens=30, thinking_token_budget=2, n=2),
@@ -221,6 +234,21 @@ def test_every_text_has_its_form_behind_its_reasoning(expected):
             assert one.finish_reason == "stop", where
             assert FORMS[form][1](text), (where, text)
     assert num_reasoned >= 4 * len(FORMS)
+
+
+def test_what_a_special_token_begins_has_its_form(expected):
+    whole, num_whole = (
+        re.compile(b"(day:[1-9][0-9]{0,2};|date:[1-9][0-9]{0,2}\x00!).*", re.DOTALL),
+        0,
+    )
+    for one in expected[-4].outputs:
+        ids = [0 if token_id == BOS else token_id for token_id in one.token_ids]
+        text = bytes(token_id for token_id in ids if token_id < EOS).replace(b"\x00!", b"\x01!")
+        # the last may be cut by the limit of tokens
+        for piece in text.split(b"\x00")[1:-1]:
+            num_whole += 1
+            assert whole.match(piece.replace(b"\x01", b"\x00")), (piece, text)
+    assert num_whole > 2
 
 
 def test_a_budget_without_a_form_ends_the_reasoning_and_leaves_the_rest(expected):

@@ -6,14 +6,14 @@ Knows a config and a model's chat template and vocabulary. Does not know any fam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from octavo.config.parsers import ROLES, Role, named_parser, setting_of
 from octavo.interfaces.parser import ChatFacts, Parser
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from octavo.config.resolved import ResolvedComponent, ResolvedConfig
     from octavo.interfaces.tokenizer import Tokenizer
@@ -37,12 +37,12 @@ class Chosen:
 class ModelParsers:
     """What reads the turns of one model.
 
-    `special_texts` are those of its special tokens, which no grammar can ask for.
+    `special_ids` are its special tokens by their texts, which no grammar of a text can ask for.
     """
 
     tools: Chosen = Chosen()
     reasoning: Chosen = Chosen()
-    special_texts: frozenset[str] = frozenset()
+    special_ids: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         both = (("calls of tools", self.tools), ("reasoning", self.reasoning))
@@ -52,8 +52,8 @@ class ModelParsers:
 def parsers_of(config: ResolvedConfig, template: str, tokenizer: Tokenizer) -> ModelParsers:
     """Return the parsers of a model with this chat template; raises as `choose_parsers`."""
     facts = ChatFacts(template, lambda text: tokenizer.token_to_id(text) is not None)
-    special_texts = frozenset(map(tokenizer.token_text, tokenizer.special_ids))
-    return replace(choose_parsers(config, facts), special_texts=special_texts)
+    special_ids = {tokenizer.token_text(one): one for one in tokenizer.special_ids}
+    return replace(choose_parsers(config, facts), special_ids=special_ids)
 
 
 def choose_parsers(config: ResolvedConfig, facts: ChatFacts) -> ModelParsers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.structured_outputs import StructuredOutputsParams
@@ -32,41 +33,62 @@ def named_form(tool: ToolSpec) -> StructuredOutputsParams:
 
 def required_form(tools: Sequence[ToolSpec], *, is_parallel: bool) -> StructuredOutputsParams:
     """Return the form of one call or more, of any of the tools. Raises as `named_form`."""
-    definitions: dict[str, Any] = {}
-    calls = [_call_schema(i, tool, definitions) for i, tool in enumerate(tools)]
-    schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
-    if not is_parallel:
-        schema["maxItems"] = 1
-    if definitions:
-        schema["$defs"] = definitions
-    return _form(schema)
+    schema = _list_schema(tools, "parameters")
+    return _form(schema if is_parallel else schema | {"maxItems": 1})
 
 
 def strict_form(
-    parser: Parser | None, tools: Sequence[ToolSpec], special_texts: frozenset[str] = frozenset()
+    parser: Parser | None, tools: Sequence[ToolSpec], special_ids: Mapping[str, int]
 ) -> StructuredOutputsParams | None:
     """Return the form of calls that begin at the family's own mark, where a tool is strict.
 
     Text is free but for calls. None where no tool is strict, the family writes arguments in
-    another way than as JSON, or its marks have special tokens, which are no text to a grammar.
-    Raises as `named_form`.
+    another way than as JSON, or some of its marks are special tokens and others are not, or a
+    call begins with more than its mark. Raises as `named_form`.
     """
     if parser is None or not any(tool.is_strict for tool in tools):
         return None
-    tags = [(tool, tag) for tool in tools if (tag := parser.call_tag(tool)) is not None]
-    marks = "".join(tag.begin + tag.end for _, tag in tags)
-    if len(tags) < len(tools) or any(text in marks for text in special_texts if text):
+    structures, triggers = _strict_tags(parser, tools)
+    marks = "".join(one["begin"] + one["end"] for one in structures)
+    special = {text: one for text, one in special_ids.items() if text and text in marks}
+    own = {mark for mark in parser.visible_markers if mark in marks}
+    if not structures or (special and not own | {*triggers} <= special.keys()):
         return None
-    structures = [
-        {
-            "begin": tag.begin,
-            "schema": dict(tool.parameters) if tool.is_strict else dict(_ANY_OBJECT),
-            "end": tag.end,
+    return StructuredOutputsParams(
+        structural_tag={
+            "structures": structures,
+            "triggers": triggers,
+            "special_tokens": special,
         }
-        for tool, tag in tags
+    )
+
+
+def _strict_tags(
+    parser: Parser, tools: Sequence[ToolSpec]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return how calls are written and what arms them; nothing where it is not as JSON."""
+    loose = [
+        replace(one, parameters=(one.is_strict and one.parameters) or _ANY_OBJECT) for one in tools
     ]
-    triggers = list(dict.fromkeys(tag.trigger for _, tag in tags))
-    return StructuredOutputsParams(structural_tag={"structures": structures, "triggers": triggers})
+    if (whole := parser.list_tag()) is not None:
+        schema = _list_schema(loose, whole.arguments_key)
+        return [{"begin": whole.begin, "schema": schema, "end": whole.end}], [whole.begin]
+    tags = [tag for tool in tools if (tag := parser.call_tag(tool)) is not None]
+    if len(tags) < len(tools):
+        return [], []
+    structures = [
+        {"begin": tag.begin, "schema": dict(tool.parameters), "end": tag.end}
+        for tool, tag in zip(loose, tags, strict=True)
+    ]
+    return structures, list(dict.fromkeys(tag.trigger for tag in tags))
+
+
+def _list_schema(tools: Sequence[ToolSpec], key: str) -> dict[str, Any]:
+    """Return the schema of a list of calls; `key` is how their arguments are called."""
+    definitions: dict[str, Any] = {}
+    calls = [_call_schema(i, tool, key, definitions) for i, tool in enumerate(tools)]
+    schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    return schema | {"$defs": definitions} if definitions else schema
 
 
 def _form(schema: dict[str, Any]) -> StructuredOutputsParams:
@@ -74,7 +96,9 @@ def _form(schema: dict[str, Any]) -> StructuredOutputsParams:
     return StructuredOutputsParams(json=schema, disable_additional_properties=True)
 
 
-def _call_schema(index: int, tool: ToolSpec, definitions: dict[str, Any]) -> dict[str, Any]:
+def _call_schema(
+    index: int, tool: ToolSpec, key: str, definitions: dict[str, Any]
+) -> dict[str, Any]:
     """Return the schema of one call; what its parameters define is moved to `definitions`."""
     schema = dict(tool.parameters) or dict(_ANY_OBJECT)
     prefix = f"#/$defs/tool{index}."
@@ -92,9 +116,9 @@ def _call_schema(index: int, tool: ToolSpec, definitions: dict[str, Any]) -> dic
         "type": "object",
         "properties": {
             "name": {"const": tool.name},
-            "parameters": _with_places(schema, places),
+            key: _with_places(schema, places),
         },
-        "required": ["name", "parameters"],
+        "required": ["name", key],
         "additionalProperties": False,
     }
 

@@ -155,7 +155,7 @@ class Turn:
             return named_form(next(tool for tool in tools if tool.name == choice.name))
         if choice.mode == "required":
             return required_form(tools, is_parallel=choice.is_parallel)
-        return strict_form(self._parsers.tools.parser, tools, self._parsers.special_texts)
+        return strict_form(self._parsers.tools.parser, tools, self._parsers.special_ids)
 
 
 def _check(parsers: ModelParsers, request: TurnRequest) -> None:

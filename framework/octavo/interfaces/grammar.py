@@ -70,7 +70,8 @@ class GrammarBackend(ABC):
     G5  a mask allows exactly the tokens that `advance` follows; one that it does not changes
         nothing.
     G6  the tokens of `forced()` may come one after the other, and no other text may.
-    G7  markers, ends of texts and ids outside of the vocabulary are in no mask and not followed.
+    G7  markers, ends of texts and ids outside of the vocabulary are in no mask and not followed;
+        where structural tags name special tokens, these and all around their tags are.
     """
 
     def __init__(self, options: Any, context: GrammarContext) -> None:

@@ -129,6 +129,18 @@ class CallTag:
     end: str
 
 
+@dataclass(frozen=True, slots=True)
+class ListTag:
+    """How calls are written as one list: `begin`, a JSON list of objects, `end`.
+
+    Each object has a name and then, under `arguments_key`, its arguments.
+    """
+
+    begin: str
+    arguments_key: str
+    end: str
+
+
 class Example(NamedTuple):
     """A turn as a family writes it, and what it is: events as `joined` returns them."""
 
@@ -203,4 +215,8 @@ class Parser(ABC):
     def call_tag(self, tool: ToolSpec) -> CallTag | None:
         """Return how a call of a tool is written; None where arguments are not written as JSON."""
         del tool
+        return None
+
+    def list_tag(self) -> ListTag | None:
+        """Return how calls are written as one list; None where each stands by itself."""
         return None

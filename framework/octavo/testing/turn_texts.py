@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from octavo.interfaces.parser import CallArguments, joined
+from octavo.interfaces.parser import CallArguments, CallTag, joined
 from octavo.testing.invariants import PromiseBroken
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from octavo.interfaces.parser import CallTag, Example, Parser, TurnContext, TurnEvent
+    from octavo.interfaces.parser import Example, Parser, ToolSpec, TurnContext, TurnEvent
 
 STRANGE = ('"', "\\", "{", "}", "[", "]", "<", ">", "\n", " ", ",", ":", "é", "🙂", "1", "null")
 #: how much longer a text of eight times the length may take; a square would take 64 times
@@ -64,9 +64,17 @@ def tags_of(parser: Parser) -> list[tuple[TurnContext, CallTag]]:
         tag: example.context
         for example in parser.examples()
         for tool in example.context.tools
-        if (tag := parser.call_tag(tool))
+        if (tag := parser.call_tag(tool) or _alone(parser, tool))
     }
     return [(context, tag) for tag, context in tags.items()]
+
+
+def _alone(parser: Parser, tool: ToolSpec) -> CallTag | None:
+    """Return how a call is written alone in its list."""
+    if (whole := parser.list_tag()) is None:
+        return None
+    begin = f'{whole.begin}[{{"name": "{tool.name}", "{whole.arguments_key}": '
+    return CallTag(whole.begin, begin, f"}}]{whole.end}")
 
 
 def texts(parser: Parser) -> SearchStrategy[tuple[TurnContext, str]]:

@@ -17,6 +17,7 @@ from octavo_plugins.grammars.llguidance_vocabulary import Vocabulary
 from octavo_plugins.grammars.options import LLGuidanceOptions
 from octavo_plugins.grammars.refusals import cannot, check_length
 from octavo_plugins.grammars.sources import source_of
+from octavo_plugins.grammars.token_tags import TokenTags
 from octavo_plugins.grammars.trial import Trial
 
 if TYPE_CHECKING:
@@ -50,9 +51,14 @@ class LLGuidance(GrammarBackend):
             max_lexer_states=self._limits.max_states, verbose_errors=False
         )
 
-    def compile(self, spec: GrammarSpec) -> LLGuidanceGrammar:
+    def compile(self, spec: GrammarSpec) -> CompiledGrammar:
         """Compile, first on trial, and find out what may come first."""
         check_length(spec, self._limits.max_text_bytes)
+        max_s = self._limits.max_compile_s
+        tags = TokenTags.of(spec, self.compile, self._vocabulary.size, max_s)
+        return self._compiled(spec) if tags is None else tags
+
+    def _compiled(self, spec: GrammarSpec) -> LLGuidanceGrammar:
         source = source_of(spec, self._limits.max_indent)
         complaint = self._trial.check(source)
         if complaint is not None:

@@ -20,6 +20,7 @@ from octavo_plugins.grammars.options import XGrammarOptions
 from octavo_plugins.grammars.patterns import whole_text
 from octavo_plugins.grammars.refusals import cannot, check_length
 from octavo_plugins.grammars.spacing import default_spacing, spacing_of
+from octavo_plugins.grammars.token_tags import TokenTags
 from octavo_plugins.grammars.trial import Trial
 from octavo_plugins.grammars.vocabulary import END, exact_tokens
 from octavo_plugins.grammars.xgrammar_schemas import plain_schema
@@ -54,9 +55,14 @@ class XGrammar(GrammarBackend):
         preamble = json.dumps([one.hex() for one in tokens]).encode()
         self._trial = Trial("xgrammar_trial.py", self._limits, preamble)
 
-    def compile(self, spec: GrammarSpec) -> XGrammarGrammar:
+    def compile(self, spec: GrammarSpec) -> CompiledGrammar:
         """Compile, first on trial, and see whether a text can begin."""
         check_length(spec, self._limits.max_text_bytes)
+        max_s = self._limits.max_compile_s
+        tags = TokenTags.of(spec, self.compile, len(self._tokens), max_s)
+        return self._compiled(spec) if tags is None else tags
+
+    def _compiled(self, spec: GrammarSpec) -> XGrammarGrammar:
         order = self._order(spec)
         complaint = self._trial.check(json.dumps(order))
         if complaint is not None:

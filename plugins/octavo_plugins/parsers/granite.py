@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from octavo.interfaces.parser import (
     Content,
     Example,
+    ListTag,
     Reasoning,
     ReasoningMarks,
     TurnContext,
@@ -49,6 +50,10 @@ class Granite(Family):
         """Return the sentences."""
         del context
         return ReasoningMarks(THOUGHTS[0], ANSWERS[0], is_open=False)
+
+    def list_tag(self) -> ListTag:
+        """Return how calls are written."""
+        return ListTag(CALLS, "arguments", "")
 
     def examples(self) -> Sequence[Example]:
         """Return a turn with reasoning, and one with calls."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from octavo.interfaces.parser import Content, Example, TurnContext
+from octavo.interfaces.parser import Content, Example, ListTag, TurnContext
 from octavo.text.call_scanner import CallScanner
 from octavo.text.marks import Marks
 from octavo_plugins.parsers.family import Family, calling
@@ -31,6 +31,10 @@ class Phi4MiniJson(Family):
     def open(self, context: TurnContext) -> Phi4MiniJsonTurn:
         """Return a reader for one turn."""
         return Phi4MiniJsonTurn(context)
+
+    def list_tag(self) -> ListTag:
+        """Return how calls are written behind the mark; behind the word nothing holds them."""
+        return ListTag(START, "arguments", END)
 
     def examples(self) -> Sequence[Example]:
         """Return a turn with each of the two."""

@@ -113,12 +113,23 @@ def test_strict_tools_arm_a_grammar_at_the_familys_own_mark():
 
 def test_strict_tools_of_families_that_no_grammar_can_hold_are_told():
     strict = ToolSpec("f", F.parameters, is_strict=True)
-    special = ModelParsers(Chosen(Hermes()), special_texts=frozenset({"<tool_call>"}))
+    mixed = ModelParsers(Chosen(Hermes()), special_ids={"<tool_call>": 7})
 
-    for parsers in (ModelParsers(Chosen(Glm())), special):
+    for parsers in (ModelParsers(Chosen(Glm())), mixed):
         turn = turn_of(parsers, tools=(strict, G))
         assert (turn.form, turn.unheld_tools) == (None, ["f"])
-    assert turn_of(special, tools=(strict,), mode="none").unheld_tools == []
+    assert turn_of(mixed, tools=(strict,), mode="none").unheld_tools == []
+
+
+def test_strict_tools_of_families_whose_marks_are_special_tokens_are_armed_by_these():
+    strict = ToolSpec("f", F.parameters, is_strict=True)
+    ids = {"<tool_call>": 7, "</tool_call>": 8, "<s>": 1}
+
+    turn = turn_of(ModelParsers(Chosen(Hermes()), special_ids=ids), tools=(strict, G))
+    tags = json.loads(turn.form.to_grammar().text)
+
+    assert tags["special_tokens"] == {"<tool_call>": 7, "</tool_call>": 8}
+    assert turn.unheld_tools == []
 
 
 @pytest.mark.parametrize(

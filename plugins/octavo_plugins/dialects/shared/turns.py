@@ -113,7 +113,7 @@ def _note_unheld(turn: Turn, decoded: Decoded[Any], *, is_strict: bool) -> None:
     if is_strict:
         raise RequestError(
             f"the schema of '{turn.unheld_tools[0]}' cannot be held to: the family of this "
-            "model does not write arguments as JSON",
+            "model does not write arguments as JSON behind a mark of their own",
             "leave `strict` out, or set tool_choice to 'required'",
             param="tools",
         )
