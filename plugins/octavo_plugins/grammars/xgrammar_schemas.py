@@ -184,7 +184,7 @@ def _of_type(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _string(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a string's schema; one with a pattern has no escapes."""
+    """Return a string's schema; a text with a pattern or a length has no escapes."""
     if "pattern" in given:
         if len(given) > 1:
             raise _refused("lengths beside 'pattern'")

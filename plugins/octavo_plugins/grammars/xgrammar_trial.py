@@ -28,19 +28,15 @@ _LITERALS: Final = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]\*?', re.D
 _NAME: Final = re.compile(r"^\S+_addl_key\w* ::= .*$", re.MULTILINE)
 _ESCAPES: Final = (r'"\\" basic_escape', r'"\\" [\"\\bfnrt]')
 _RULES: Final = re.compile(r"\broot\w*")
-#: no schema has rules of these names: those of its parts begin with `root`, `basic` or `defs`
+#: no schema has rules of such names: those of its parts begin with `root`, `basic` or `defs`
 _BLANKS: Final = "blanks"
-_CHARACTER: Final = r"""
-character ::= [^\0-\x1f\"\\\ud800-\udfff] | "\\" ([\"\\/bfnrt] | "u" (plain | high "\\u" low))
-plain ::= [0-9A-CEFa-cef] hex hex hex | [Dd] [0-7] hex hex
-high ::= [Dd] [89ABab] hex hex
-low ::= [Dd] [C-Fc-f] hex hex
-hex ::= [0-9A-Fa-f]
-"""
 #: they would be three bytes that are no character
 _SURROGATES: Final = r"\ud800-\udfff"
 #: what xgrammar writes for any blanks, and for a character of a text whose length is told
-_OWN: Final = {r"[ \n\r\t]*": f"{_BLANKS}_root", r"[^\"\\\r\n]": "character"}
+_OWN: Final = {
+    r"[ \n\r\t]*": f"{_BLANKS}_root",
+    r"[^\"\\\r\n]": rf"[^\0-\x1f\"\\{_SURROGATES}]",
+}
 
 
 def main() -> None:
@@ -92,7 +88,8 @@ def _json(schema: str, spacing: str) -> str:
 
     xgrammar knows but two ways, any blanks and none. It writes any as a class of its own, which
     no text and no pattern of a schema has: there the expression is put. In the same way it writes
-    a character of a text whose length is told, where it lets line breaks stand, and no escape.
+    a character of a text whose length is told, where it lets characters stand that JSON does not.
+    An escape is none there: to count those as well makes masks a hundred times as dear.
     """
     grammar = xgrammar.Grammar.from_json_schema(
         schema,
@@ -100,7 +97,7 @@ def _json(schema: str, spacing: str) -> str:
         separators=None if spacing else (",", ":"),
         strict_mode=False,
     )
-    rules = _LITERALS.sub(_own, _with_plain_names(str(grammar))) + _CHARACTER
+    rules = _LITERALS.sub(_own, _with_plain_names(str(grammar)))
     # without any it names them as well, where it looks ahead
     blanks = str(xgrammar.Grammar.from_regex(f"(?:{spacing})?" if spacing else ""))
     return rules + _RULES.sub(rf"{_BLANKS}_\g<0>", blanks)
