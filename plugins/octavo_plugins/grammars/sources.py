@@ -30,6 +30,8 @@ _HOW_TO_WRITE_LARK: Final = 'write Lark: start: "yes" | "no"'
 
 #: texts, regular expressions (which may go over several lines) and comments
 _LITERALS: Final = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\])+/|//[^\n]*|#[^\n]*', re.DOTALL)
+_LITERAL_OR_JSON: Final = re.compile(rf"(?P<json>%json\s*)|{_LITERALS.pattern}", re.DOTALL)
+_DECODER: Final = json.JSONDecoder()
 _JSON_ESCAPE: Final = re.compile(r"\\u00([0-7][0-9a-fA-F])")
 _MARKER: Final = re.compile(r"<[^\s<>]+>")
 _ATTRIBUTE: Final = re.compile(r"\b(temperature|max_tokens|stop)\s*=")
@@ -49,7 +51,7 @@ def source_of(spec: GrammarSpec, max_indent: int = DEFAULT_INDENT) -> str:
             lark = _regex("|".join(map(regex_of_text, _choices(spec.text))))
         case "lark":
             _check_lark(spec.text)
-            lark = _LITERALS.sub(_with_ascii_classes, spec.text)
+            lark = _lark(spec.text, default_spacing(max_indent))
         case "gbnf":
             lark = _lark_of_gbnf(spec.text)
         case "structural_tag":
@@ -124,6 +126,28 @@ def _choices(text: str) -> list[str]:
     if not all(isinstance(choice, str) for choice in choices):
         raise GrammarError("every choice must be a text")
     return choices
+
+
+def _lark(text: str, spacing: str) -> str:
+    """Return a grammar whose regular expressions and JSON are read as in all other forms."""
+    parts, at = list[str](), 0
+    while match := _LITERAL_OR_JSON.search(text, at):
+        parts.append(text[at : match.start()])
+        at = match.end()
+        if not match["json"]:
+            parts.append(_with_ascii_classes(match))
+            continue
+        try:
+            schema, at = _DECODER.raw_decode(text, at)
+        except ValueError:  # llguidance tells what is wrong
+            schema = None
+        except RecursionError as error:
+            raise GrammarError("a schema inside the grammar is nested too deeply") from error
+        is_schema = isinstance(schema, dict)
+        parts.append(
+            _json(_checked_schema(schema), spacing) if is_schema else text[match.start() : at]
+        )
+    return "".join(parts) + text[at:]
 
 
 def _with_ascii_classes(match: re.Match[str]) -> str:

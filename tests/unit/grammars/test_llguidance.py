@@ -145,6 +145,24 @@ def test_lark(backend):
     assert not accepts(compiled, b"+1")
 
 
+def test_json_inside_of_lark_is_that_of_all_other_forms(backend):
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "null"}, "/x/": {"const": "%json {"}},
+    }
+    text = f'start: "%json {{" a "/" a\na: %json {json.dumps(schema)} // %json {{'
+    compiled = backend.compile(GrammarSpec("lark", text))
+
+    def is_accepted(one):
+        return accepts(compiled, f"%json {{{one}/{{}}".encode())
+
+    assert all(map(is_accepted, ("{}", '{"a": null}', '{\n  "a": null\n}', '{"b":1}')))
+    assert not any(map(is_accepted, ("{  }", '{"a":1}', '{"\\u0061":1}', "{\n\n}")))
+    for wrong in ("start: %json {", "start: %json 3", 'start: %json {"a" }'):
+        with pytest.raises(GrammarError):
+            backend.compile(GrammarSpec("lark", wrong))
+
+
 # ------------------------------------------------------------------ ends and markers
 
 
