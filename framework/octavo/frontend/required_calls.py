@@ -77,8 +77,9 @@ def _strict_tags(
     if len(tags) < len(tools):
         return [], []
     structures = [
-        {"begin": tag.begin, "schema": dict(tool.parameters), "end": tag.end}
+        {"begin": begin, "schema": dict(tool.parameters), "end": tag.end}
         for tool, tag in zip(loose, tags, strict=True)
+        for begin in (tag.begin, *tag.others)
     ]
     return structures, list(dict.fromkeys(tag.trigger for tag in tags))
 

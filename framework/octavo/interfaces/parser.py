@@ -121,12 +121,14 @@ class ReasoningMarks:
 class CallTag:
     """How a call of one tool is written: `begin`, the JSON object of its arguments, `end`.
 
-    `trigger` is how every call of the family begins.
+    `trigger` is how every call of the family begins. `others` are other ways to begin this one,
+    such as with the number of a later call.
     """
 
     trigger: str
     begin: str
     end: str
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from octavo.errors import GrammarError
 from octavo.interfaces.grammar import CompiledGrammar, GrammarSpec, GrammarState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -50,6 +50,7 @@ class Place:
         return self.state is not None and self.state.is_complete
 
 
+_ANY_TEXT: Final = GrammarSpec("choice")
 _OUTSIDE: Final = Place(())
 
 
@@ -91,8 +92,8 @@ class TokenTags(CompiledGrammar):
                 )
             mine = [tag for tag in plain["tags"] if tag["begin"].startswith(trigger)]
             tags[ids[trigger]] = [
-                tuple(map(partial(_compiled, compiled, until_s), _parts(tag, trigger, ids)))
-                for tag in mine
+                tuple(map(partial(_compiled, compiled, until_s), parts))
+                for parts in _merged(_parts(tag, trigger, ids) for tag in mine)
             ]
         return cls(tags, num_tokens)
 
@@ -198,6 +199,19 @@ def _compiled(
     if time.monotonic() > until_s:
         raise GrammarError("compiling takes too long", "make it smaller, or the tags fewer")
     return compiled(part)
+
+
+def _merged(tags: Iterable[list[int | GrammarSpec]]) -> Iterator[list[int | GrammarSpec]]:
+    """Yield tags of which those that differ in their first text alone are one."""
+    groups: dict[tuple[int | GrammarSpec, ...], list[str]] = {}
+    for parts in tags:
+        match parts:
+            case [GrammarSpec(form="choice", text=text), *rest]:
+                groups.setdefault((_ANY_TEXT, *rest), []).extend(json.loads(text))
+            case _:
+                yield parts
+    for (_, *rest), texts in groups.items():
+        yield [GrammarSpec("choice", json.dumps(texts)), *rest]
 
 
 def _parts(tag: Mapping[str, Any], trigger: str, ids: Mapping[str, int]) -> list[int | GrammarSpec]:

@@ -22,6 +22,8 @@ SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end
 CALL, ARGUMENTS, CALL_END = (
     "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
 )  # fmt: skip
+#: calls of one turn that have a number when a grammar holds the model to it
+_MOST_CALLS = 32
 _STARTS, _HEAD_ENDS = Marks(SECTION, CALL), Marks(ARGUMENTS)
 
 
@@ -36,8 +38,11 @@ class KimiK2(Family):
         return KimiK2Turn(context)
 
     def call_tag(self, tool: ToolSpec) -> CallTag:
-        """Return how a first call is written; later ones have its number, too, when held to it."""
-        return CallTag(CALL, f"{CALL}functions.{tool.name}:0{ARGUMENTS}", CALL_END)
+        """Return how a call is written, by its number in the turn."""
+        first, *others = (
+            f"{CALL}functions.{tool.name}:{number}{ARGUMENTS}" for number in range(_MOST_CALLS)
+        )
+        return CallTag(CALL, first, CALL_END, tuple(others))
 
     def examples(self) -> Sequence[Example]:
         """Return a turn with text and two calls."""

@@ -217,6 +217,15 @@ def test_calls_of_a_list_are_held_to_one_after_the_other(backend):
     assert followed(compiled, text.replace('"x"', "1", 1))[0].endswith('"city": ')
 
 
+def test_later_calls_have_their_number(backend):
+    compiled = held(backend, KimiK2())
+    tag = KimiK2().call_tag(WEATHER)
+    calls = [f'{begin}{{"city": "x"}}{tag.end}' for begin in (tag.begin, *tag.others)]
+
+    assert followed(compiled, "".join(calls)) == ("".join(calls), True)
+    assert followed(compiled, calls[12].replace(":12", ":99"))[0].endswith(":9")
+
+
 def test_an_end_of_the_text_is_in_no_tag(backend):
     compiled = held(backend, DeepSeekV31())
     state = compiled.start()
@@ -255,9 +264,11 @@ def test_g2_what_cannot_be_held_to_is_refused(backend, change, reason):
 @pytest.mark.parametrize("back_end", [LLGuidance, XGrammar])
 def test_g4_many_tags_have_the_time_of_one(back_end):
     backend = back_end(OPTIONS[back_end](max_compile_s=0.5), GrammarContext(TOKENIZER, SIZE))
-    form = strict_form(
-        DeepSeekV31(), [ToolSpec(f"t{i}", {}, is_strict=True) for i in range(3000)], MARKS
-    )
+    tools = [
+        ToolSpec(f"t{i}", {"type": "object", "properties": {f"p{i}": {}}}, is_strict=True)
+        for i in range(3000)
+    ]
+    form = strict_form(DeepSeekV31(), tools, MARKS)
     started_s = time.monotonic()
     with pytest.raises(GrammarError, match="compiling takes too long"):
         backend.compile(form.to_grammar())
