@@ -67,6 +67,8 @@ def ids_from(server, prompt, **fields):
         {"seed": 1, "min_tokens": 20},
         {"temperature": 0, "stop_token_ids": [200, 13, 99]},
         {"seed": 1, "ignore_eos": True},
+        {"seed": 1, "truncate_prompt_tokens": 4},
+        {"seed": 1, "truncate_prompt_tokens": 4, "truncation_side": "right"},
     ],
 )
 def test_B83_every_field_reaches_the_sampler(server, llm, fields):
@@ -78,6 +80,67 @@ def test_B83_every_field_reaches_the_sampler(server, llm, fields):
     (output,) = llm.generate(PROMPTS[0], params, use_tqdm=False)
 
     assert ids_from(server, PROMPTS[0], **fields) == [one.token_ids for one in output.outputs]
+
+
+def test_logprobs_of_tokens_that_are_named(server, llm):
+    """They are those that all tokens' logprobs hold, with their ranks, and no others."""
+    base = {"seed": 1, "temperature": 0.9, "top_k": 50, "max_tokens": 12}
+    every = llm.generate(PROMPTS[0], SamplingParams(**base, logprobs=20), use_tqdm=False)
+    entries = every[0].outputs[0].logprobs
+    named = [*list(entries[0])[1:4], *list(entries[1])[1:3], 5, 6]
+    params = SamplingParams(**base, logprob_token_ids=named)
+    (output,) = llm.generate(PROMPTS[0], params, use_tqdm=False)
+    told, token_ids = output.outputs[0].logprobs, output.outputs[0].token_ids
+
+    assert token_ids == every[0].outputs[0].token_ids
+    for token_id, entry, other in zip(token_ids, told, entries, strict=True):
+        assert next(iter(entry)) == token_id
+        assert set(entry) == {token_id, *named}
+        for one in set(entry) & set(other):
+            assert entry[one] == other[one]
+        ranked = sorted(entry.values(), key=lambda one: one.rank)
+        assert [one.logprob for one in ranked] == sorted(one.logprob for one in ranked)[::-1]
+    fields = {"prompt": PROMPTS[0], **base, "logprobs": 3, "return_tokens_as_token_ids": True}
+    whole = server.post(COMPLETIONS, **fields, logprob_token_ids=named).json()
+    chunks = server.events(COMPLETIONS, **fields, logprob_token_ids=named)
+    expected = [{f"token_id:{i}": one.logprob for i, one in entry.items()} for entry in told]
+    assert whole["choices"][0]["logprobs"]["top_logprobs"] == expected
+    streamed = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert [one for part in streamed for one in part["logprobs"]["top_logprobs"]] == expected
+
+
+@pytest.mark.parametrize(("path", "start"), [
+    (COMPLETIONS, {"prompt": "x"}), (CHAT, {"messages": [{"role": "user", "content": "x"}]}),
+])  # fmt: skip
+def test_fields_that_shape_answers_hold_for_streams_and_wholes(server, path, start):
+    """A circle ends the text, chunks have so many tokens, and the prompt's text is told."""
+    circles = {"max_pattern_size": 2, "min_count": 3}
+    fields = {
+        **start, "temperature": 0, "max_tokens": 40, "allowed_token_ids": [70],
+        "ignore_eos": True, "return_prompt_text": True, "return_token_ids": True,
+    }  # fmt: skip
+    whole = server.post(path, **fields, repetition_detection=circles).json()
+    chunks = server.events(path, **fields, repetition_detection=circles, stream_interval=2)
+    parts = [choice for chunk in chunks for choice in chunk["choices"]]
+    (choice,) = whole["choices"]
+
+    assert choice["token_ids"] == [70] * 3
+    assert [i for part in parts for i in part.get("token_ids", [])] == [70] * 3
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("repetition", "repetition_detected")
+    assert (parts[-1]["finish_reason"], parts[-1]["stop_reason"]) == (
+        "repetition", "repetition_detected",
+    )  # fmt: skip
+    told, streamed = (choice, parts) if path == COMPLETIONS else (whole, chunks)
+    assert "x" in told["prompt_text"]
+    assert [one["prompt_text"] for one in streamed if "prompt_text" in one] == [told["prompt_text"]]
+    chunks = server.events(path, **fields, stream_interval=13)
+    sizes = [
+        len(part["token_ids"]) for chunk in chunks for part in chunk["choices"]
+        if part.get("token_ids")
+    ]  # fmt: skip
+    assert sum(sizes) == 40
+    assert all(size >= 13 for size in sizes[1:-1])
+    assert len(sizes) <= 5
 
 
 def test_B83_extra_body_of_the_client_is_the_same_as_top_level(server):

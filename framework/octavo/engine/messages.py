@@ -15,13 +15,17 @@ from octavo.sampling_params import SamplingParams  # noqa: TC001 - as above
 
 @dataclass(slots=True)
 class TokenLogprobs:
-    """Log-probability and rank (1 = best) of a token, and the top alternatives, best first."""
+    """Log-probability and rank (1 = best) of a token, and of others: by default of the likeliest.
+
+    These are the best ones in order, unless `top_ranks` says which they are.
+    """
 
     token_id: int
     logprob: float
     rank: int
     top_ids: list[int] = field(default_factory=list)
     top_logprobs: list[float] = field(default_factory=list)
+    top_ranks: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -224,14 +224,27 @@ class RowSampler:
     ) -> dict[int, TokenLogprobs]:
         if raw is None:
             return {}
-        specs = [self._rows.specs[row] for row in rows[wanted].tolist()]
-        num_top = [spec.params.logprobs or 0 for spec in specs if spec is not None]
+        params = [self._rows.spec(row).params for row in rows[wanted].tolist()]
+        num_top = [one.logprobs or 0 for one in params]
         chosen = token_ids[wanted].astype(np.int64)
         inputs = LogprobInputs(
             np.arange(len(wanted), dtype=np.int64), chosen, np.asarray(num_top, dtype=np.int32)
         )
         records = token_logprobs(self._ops.logprobs(raw, inputs), chosen.tolist())
+        for index, (one, record) in enumerate(zip(params, records, strict=True)):
+            if one.logprob_token_ids:
+                self._add_named(raw, index, one.logprob_token_ids, record)
         return dict(zip(wanted, records, strict=True))
+
+    def _add_named(
+        self, raw: Tensor, index: int, token_ids: Sequence[int], record: TokenLogprobs
+    ) -> None:
+        """Add the logprobs and ranks of tokens that a request names to what is told of a row."""
+        ids = np.asarray(list(dict.fromkeys(token_ids)), dtype=np.int64)
+        rows, none = np.full(len(ids), index, np.int64), np.zeros(len(ids), np.int32)
+        found = self._ops.logprobs(raw, LogprobInputs(rows, ids, none))
+        record.top_ids, record.top_logprobs = ids.tolist(), found.chosen.tolist()
+        record.top_ranks = found.ranks.tolist()
 
 
 def _not_numbers(spec: RowSpec) -> RowError:

@@ -21,6 +21,7 @@ def check_params(params: SamplingParams, info: EngineInfo) -> None:
     """Raise RequestError for ids outside the vocabulary, and for more logprobs than allowed."""
     _check_ids("stop_token_ids", params.stop_token_ids or (), info.vocab_size)
     _check_ids("allowed_token_ids", params.allowed_token_ids or (), info.vocab_size)
+    _check_ids("logprob_token_ids", params.logprob_token_ids or (), info.vocab_size)
     _check_ids("logit_bias", params.logit_bias or (), info.vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
         _check_num_logprobs(name, getattr(params, name), info)

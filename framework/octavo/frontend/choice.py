@@ -1,14 +1,17 @@
 """One choice of a call: ids come in, text, logprobs and an end come out.
 
-Knows detokenising, stop strings and where a choice ends. Does not know calls, streams or engines.
+Knows detokenising, stop strings, circles and where a choice ends. Does not know calls, streams or
+engines.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from typing import TYPE_CHECKING, Final
 
 from octavo.frontend.detokenizer import detokenizer_of
 from octavo.frontend.outputs import CompletionOutput, Logprob
+from octavo.frontend.repetition import RepetitionChecker
 from octavo.frontend.stop import StopChecker
 
 if TYPE_CHECKING:
@@ -18,12 +21,14 @@ if TYPE_CHECKING:
     from octavo.frontend.detokenizer import Detokenizer
     from octavo.interfaces.tokenizer import Tokenizer
 
+_CIRCLES: Final = "repetition"
+
 
 class Choice:
     """Follows one engine request to its end.
 
     What came since `clear` was last called is in `text_parts`, `token_ids` and `logprobs`. Tokens
-    after the one that completed a stop string leave no trace.
+    after the one that completed a stop string, or a circle, leave no trace.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Choice:
         self.error: str | None = None
         self._detokenizer = _detokenizer(request, tokenizer, visible_ids)
         self._stop_checker = _stop_checker(request)
+        self._repetition_checker = _repetition_checker(request)
 
     def absorb(self, output: EngineOutput) -> bool:
         """Take one output of the engine. Returns whether the engine must be told to stop.
@@ -53,6 +59,8 @@ class Choice:
         """
         if self.finish_reason is not None:
             return False
+        is_running = output.finish_reason is None
+        output = self._until_repetition(output)
         num_kept, stop = self._take_text(output)
         self.num_tokens += num_kept
         self.token_ids.extend(output.token_ids[:num_kept])
@@ -60,10 +68,13 @@ class Choice:
             self._take_logprobs(output.logprobs[:num_kept])
         if stop is not None:
             self.finish_reason, self.stop_reason = "stop", stop
-            return output.finish_reason is None
+            return is_running
         if output.finish_reason is not None:
             self.finish_reason, self.stop_reason = output.finish_reason, output.stop_reason
             self.error = output.error
+        if self.finish_reason == _CIRCLES:
+            self.stop_reason = "repetition_detected"
+            return is_running
         return False
 
     def snapshot(self) -> CompletionOutput:
@@ -87,6 +98,24 @@ class Choice:
         self.token_ids = []
         if self.logprobs is not None:
             self.logprobs = []
+
+    def _until_repetition(self, output: EngineOutput) -> EngineOutput:
+        """Return an output up to the token that makes the text go round in circles, if one does.
+
+        An end that the engine has found with that very token wins.
+        """
+        if self._repetition_checker is None:
+            return output
+        token_ids, num_before = output.token_ids, self.num_tokens
+        for number, token_id in enumerate(token_ids, 1):
+            is_repeated = self._repetition_checker.push(token_id)
+            is_end = number == len(token_ids) and output.finish_reason is not None
+            is_early = num_before + number < self.request.params.min_tokens
+            if is_repeated and not is_end and not is_early:
+                cut = copy.copy(output)
+                cut.token_ids, cut.finish_reason = token_ids[:number], _CIRCLES
+                return cut
+        return output
 
     def _take_text(self, output: EngineOutput) -> tuple[int, str | None]:
         """Return how many of the tokens count, and the stop string that ended the choice."""
@@ -136,12 +165,13 @@ class Choice:
 
 
 def logprobs_dict(entry: TokenLogprobs, tokenizer: Tokenizer) -> dict[int, Logprob]:
-    """Return vLLM's shape: the token itself first, then the most probable ones, best first."""
+    """Return vLLM's shape: the token itself first, then the others that were asked for."""
     text = tokenizer.token_text
     found = {entry.token_id: Logprob(entry.logprob, entry.rank, text(entry.token_id))}
-    for i, (token_id, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True)):
+    ranks = entry.top_ranks or range(1, len(entry.top_ids) + 1)
+    for token_id, logprob, rank in zip(entry.top_ids, entry.top_logprobs, ranks, strict=True):
         if token_id != entry.token_id:
-            found[token_id] = Logprob(logprob, i + 1, text(token_id))
+            found[token_id] = Logprob(logprob, rank, text(token_id))
     return found
 
 
@@ -157,6 +187,13 @@ def _detokenizer(
         skip_special_tokens=params.skip_special_tokens,
         visible_ids=visible_ids,
     )
+
+
+def _repetition_checker(request: EngineRequest) -> RepetitionChecker | None:
+    params = request.params.repetition_detection
+    if params is None or params.max_pattern_size == 0:
+        return None
+    return RepetitionChecker(params)
 
 
 def _stop_checker(request: EngineRequest) -> StopChecker | None:

@@ -13,6 +13,8 @@ from octavo.frontend.outputs import RequestMetrics, RequestOutput
 from octavo.sampling_params import RequestOutputKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from octavo.engine.messages import EngineOutput, EngineRequest
     from octavo.frontend.outputs import CompletionOutput, Logprob
     from octavo.frontend.preprocess import PreparedCall
@@ -43,6 +45,7 @@ class OutputProcessor:
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         self._pooled: bytes | None = None
         self._changed: set[str] = set()
+        self._num_told: dict[str, int] = {}
         self._is_begun = False
         self._is_final_taken = False
 
@@ -86,30 +89,47 @@ class OutputProcessor:
 
         DELTA: the choices that have new text or have ended, with what is new of them; tokens
         whose text is held back come with the text. CUMULATIVE: all choices, with all so far.
-        FINAL_ONLY: all choices, once, when all have ended.
+        FINAL_ONLY: all choices, once, when all have ended. With a `stream_interval` the first two
+        wait until a choice has so many new tokens, but for its first ones and its last.
         """
         if self._is_final_taken:
             return None
         if self.kind is RequestOutputKind.DELTA:
             outputs = self._deltas()
-        elif self._changed and (self.is_finished or self.kind is RequestOutputKind.CUMULATIVE):
+        elif self.is_finished or (
+            self.kind is RequestOutputKind.CUMULATIVE and any(map(self._is_due, self._changed))
+        ):
             outputs = [choice.snapshot() for choice in self._choices.values()]
-            self._changed.clear()
+            self._note_told(self._changed)
         else:
             outputs = []
         self._is_final_taken = bool(outputs) and self.is_finished
         return self._request_output(outputs) if outputs else None
 
     def _deltas(self) -> list[CompletionOutput]:
-        outputs = []
+        outputs, told = [], []
         for request_id in sorted(self._changed, key=lambda i: self._choices[i].request.choice):
             choice = self._choices[request_id]
             is_shown = choice.text_parts or not choice.request.params.detokenize
-            if is_shown or choice.finish_reason is not None:
+            if choice.finish_reason is not None or (is_shown and self._is_due(request_id)):
                 outputs.append(choice.snapshot())
                 choice.clear()
-                self._changed.discard(request_id)
+                told.append(request_id)
+        self._note_told(told)
         return outputs
+
+    def _is_due(self, request_id: str) -> bool:
+        """Return whether a choice has ended, or has as many new tokens as a listener waits for."""
+        choice = self._choices[request_id]
+        interval, num_told = choice.request.params.stream_interval, self._num_told.get(request_id)
+        if interval is None or num_told is None or choice.finish_reason is not None:
+            return True
+        return choice.num_tokens - num_told >= interval
+
+    def _note_told(self, request_ids: Iterable[str]) -> None:
+        for request_id in list(request_ids):
+            self._num_told[request_id] = self._choices[request_id].num_tokens
+            self._changed.discard(request_id)
 
     def _request_output(self, outputs: list[CompletionOutput]) -> RequestOutput:
         prompt_logprobs = self._prompt_logprobs

@@ -34,8 +34,9 @@ class CompletionOutput:
     `text`, `token_ids` and `logprobs` are all so far, or what is new since the last output with
     `RequestOutputKind.DELTA`. `logprobs[i]` maps ids to `Logprob`: the sampled token first, then
     the most probable ones.
-    `finish_reason` is None while it runs, then stop, length, abort or error (`error` says why).
-    `stop_reason` is the stop string or stop token id that ended it, None for end-of-sequence.
+    `finish_reason` is None while it runs, then stop, length, repetition, abort or error (`error`
+    says why). `stop_reason` is the stop string or stop token id that ended it, None for
+    end-of-sequence, "repetition_detected" for that.
     `token_ids` holds the token that ended it; `text` does not, unless
     `include_stop_str_in_output`. `num_tokens` counts all tokens so far, whatever the kind.
     """

@@ -147,8 +147,7 @@ class Preprocessor:
         token_ids = prompt.token_ids
         if token_ids is None:
             token_ids = self.encode(prompt.text or "", add_special_tokens=call.add_special_tokens)
-        if params.truncate_prompt_tokens is not None:
-            token_ids = token_ids[-params.truncate_prompt_tokens :]
+        token_ids = params.truncated(token_ids)
         check_prompt_ids(token_ids, self.info)
         base = self._engine_request(call, checked, token_ids)
         base.cache_salt = prompt.cache_salt

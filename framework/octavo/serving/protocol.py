@@ -32,7 +32,11 @@ _PARAMS_DEFAULTS = {
     field.name: getattr(SamplingParams(), field.name)
     for field in dataclasses.fields(SamplingParams)
 }
-_LOCAL_PARAMS = ("output_kind", "logits_processors", "structured_outputs")
+#: what the front end itself obeys
+_LOCAL_PARAMS = (
+    "output_kind", "logits_processors", "structured_outputs", "stream_interval",
+    "truncation_side", "repetition_detection",
+)  # fmt: skip
 
 
 class WireError(msgspec.Struct, array_like=True, frozen=True):

@@ -8,6 +8,7 @@ from octavo.engine.messages import EngineInfo, EngineOutput
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.outputs import Logprob
 from octavo.frontend.preprocess import Call, Preprocessor
+from octavo.repetition import RepetitionDetectionParams
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from scripted import (
     EOS,
@@ -247,3 +248,54 @@ def test_stream_equals_final_whatever_the_steps(text, stops, per_step, include, 
     assert "".join(d.text for d in deltas) == final.text
     assert [i for d in deltas for i in d.token_ids] == final.token_ids
     assert [p for d in deltas for p in d.logprobs or ()] == final.logprobs
+
+
+@pytest.mark.parametrize("per_step", [1, 3, 20])
+@pytest.mark.parametrize(
+    ("params", "text", "reason"),
+    [
+        ({}, "xabab", "repetition"),
+        ({"min_tokens": 7}, "xababab", "repetition"),
+        ({"max_tokens": 5}, "xabab", "length"),
+        ({"stop": ["bab"]}, "xa", "stop"),
+        ({"logprobs": 0}, "xabab", "repetition"),
+    ],
+)
+def test_a_circle_ends_a_choice_at_once(per_step, params, text, reason):
+    circles = RepetitionDetectionParams(max_pattern_size=3, min_pattern_size=2, min_count=2)
+    outputs, engine = _force(
+        [*b"xabababababab"], per_step=per_step, repetition_detection=circles, **params
+    )
+    choice = outputs[-1].outputs[0]
+
+    assert (choice.text, choice.finish_reason) == (text, reason)
+    assert len(choice.token_ids) == choice.num_tokens == (5 if reason == "stop" else len(text))
+    assert choice.stop_reason == {"repetition": "repetition_detected", "stop": "bab"}.get(reason)
+    assert choice.logprobs is None or len(choice.logprobs) == choice.num_tokens
+    assert not engine.has_work
+
+
+def test_an_end_of_the_engines_own_wins_over_a_circle():
+    circles = RepetitionDetectionParams(max_pattern_size=1, min_count=2)
+    output = _final([*b"hi", EOS, EOS], repetition_detection=circles)
+
+    assert (output.outputs[0].text, output.outputs[0].finish_reason) == ("hi", "stop")
+
+
+@pytest.mark.parametrize("interval", [1, 2, 4, 50])
+def test_chunks_have_as_many_tokens_as_were_asked_for(interval):
+    ids = [*"a漢bcdefghij".encode(), EOS]
+    chunks, _ = _stream(ids, stream_interval=interval)
+
+    sizes = [len(chunk.token_ids) for chunk in chunks]
+    assert sizes[0] == 1
+    assert all(interval <= size <= interval + 2 for size in sizes[1:-1])  # a character has three
+    assert sum(sizes) == len(ids)
+    assert "".join(chunk.text for chunk in chunks) == "a漢bcdefghij"
+
+
+def test_an_interval_holds_for_texts_so_far_too():
+    outputs, _ = _force([*b"abcdefgh", EOS], stream_interval=3)
+
+    texts = [output.outputs[0].text for output in outputs]
+    assert texts == ["a", "abcd", "abcdefg", "abcdefgh"]

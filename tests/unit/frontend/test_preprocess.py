@@ -282,6 +282,8 @@ def test_engine_seed_repeats_the_seeds_of_unseeded_requests():
 def test_truncation_keeps_the_end_of_the_prompt():
     params = SamplingParams(max_tokens=8, truncate_prompt_tokens=3)
     assert _prepare([1] * 97 + [2, 3, 4], params).prompt_token_ids == [2, 3, 4]
+    params = SamplingParams(max_tokens=8, truncate_prompt_tokens=3, truncation_side="right")
+    assert _prepare([2, 3, 4] + [1] * 97, params).prompt_token_ids == [2, 3, 4]
 
 
 def test_bad_words_become_ids_with_and_without_a_space_before():

@@ -19,10 +19,11 @@ def everything_set():
     params = SamplingParams(
         n=2, presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.25,
         temperature=0.0, top_p=0.5, top_k=7, min_p=0.25, seed=2**63, stop=["a", "\u6f22"],
-        stop_token_ids=[3], ignore_eos=True, max_tokens=9, min_tokens=1, logprobs=2,
+        stop_token_ids=[3], ignore_eos=True, max_tokens=9, min_tokens=1, logprobs=0,
         prompt_logprobs=1, skip_special_tokens=False, include_stop_str_in_output=True,
         logit_bias={5: -1.5}, allowed_token_ids=[1, 2], bad_words=["no"],
         truncate_prompt_tokens=8, thinking_token_budget=5, extra_args={"x": [1, "two"]},
+        logprob_token_ids=[7, 5],
     )  # fmt: skip
     return EngineRequest(
         request_id="r", prompt_token_ids=[1, 2], params=params, max_tokens=9, seed=2**64 - 1,

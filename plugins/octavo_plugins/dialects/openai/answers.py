@@ -115,6 +115,7 @@ class ChatAnswer(msgspec.Struct):
     object: str = "chat.completion"
     prompt_logprobs: list[Any] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
 
 class Delta(msgspec.Struct):
@@ -148,6 +149,7 @@ class ChatChunk(msgspec.Struct):
     object: str = "chat.completion.chunk"
     usage: Usage | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
 
 class CompletionChoice(msgspec.Struct):
@@ -160,6 +162,7 @@ class CompletionChoice(msgspec.Struct):
     stop_reason: int | str | None = None
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
     prompt_logprobs: list[Any] | UnsetType = UNSET
 
 

@@ -35,6 +35,7 @@ _UNHEEDED: Final[Mapping[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 _OF_TEXTS: Final = (
     "skip_special_tokens", "spaces_between_special_tokens", "truncate_prompt_tokens",
+    "truncation_side",
 )  # fmt: skip
 
 

@@ -22,13 +22,11 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
         "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
         "guided_grammar", "guided_json_object", "guided_whitespace_pattern",
     ),
-    "early_stopping": (False,), "suffix": ("",), "prompt_embeds": (), "logprob_token_ids": ([],),
-    "repetition_detection": (), "watermarking": (False,),
+    "early_stopping": (False,), "suffix": ("",), "prompt_embeds": (), "watermarking": (False,),
     "audio": (), "modalities": (["text"],), "prediction": (), "web_search_options": (),
     "chat_template": (), "mm_processor_kwargs": ({},), "media_io_kwargs": ({},),
     "kv_transfer_params": (), "ec_transfer_params": (), "routed_experts_prompt_start": (),
-    "return_mm_kwargs": (False,), "mm_payload": (), "truncation_side": ("left",),
-    "return_prompt_text": (False,), "return_token_offsets": (False,), "stream_interval": (1,),
+    "return_mm_kwargs": (False,), "mm_payload": (), "return_token_offsets": (False,),
 }  # fmt: skip
 
 #: what chats have, and plain completions have not
@@ -39,7 +37,10 @@ _OF_CHATS: Mapping[str, tuple[Any, ...]] = {
 _HABITS_OF_CHATS = frozenset({"parallel_tool_calls", "reasoning_effort", "include_reasoning"})
 
 _ADVICE = said_by("response_format")
-_PARTS = {"stream_options": frozenset({"include_usage", "continuous_usage_stats"})}
+_PARTS = {
+    "stream_options": frozenset({"include_usage", "continuous_usage_stats"}),
+    "repetition_detection": frozenset({"max_pattern_size", "min_pattern_size", "min_count"}),
+}
 
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -96,6 +97,11 @@ class GenerationBody(CommonBody, kw_only=True):
     bad_words: list[str] | None = None
     prompt_logprobs: int | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
+    logprob_token_ids: list[int] | None = None
+    repetition_detection: dict[str, int] | None = None
+    stream_interval: int | None = None
+    return_prompt_text: bool | None = None
     add_special_tokens: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None

@@ -17,6 +17,7 @@ from octavo.serving.streaming import event
 from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.calls import StreamEnds, UsageCounter
 from octavo_plugins.dialects.openai.logprobs import LogprobsWriter
+from octavo_plugins.dialects.openai.prompt_texts import prompt_text
 from octavo_plugins.dialects.openai.turn_shapes import ROLE, TurnShapes
 from octavo_plugins.dialects.shared.replies import encode
 
@@ -95,6 +96,8 @@ class ChatAnswerWriter(StreamEnds):
         answer.usage = self._usage()
         if self._body.return_token_ids:
             answer.prompt_token_ids = self._generation.calls[0].prompt_token_ids
+        if self._body.return_prompt_text:
+            answer.prompt_text = prompt_text(self._generation.calls[0], self._tokenizer)
         return answer
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -183,9 +186,13 @@ class ChatAnswerWriter(StreamEnds):
             chunk.usage = self._usage() if self._body.has_running_usage else usage
         if is_first and self._body.return_token_ids:
             chunk.prompt_token_ids = self._generation.calls[0].prompt_token_ids
+        if is_first and self._body.return_prompt_text:
+            chunk.prompt_text = prompt_text(self._generation.calls[0], self._tokenizer)
         return event(encode(chunk))
 
     def _logprobs_of(self, choice: _Choice) -> answers.ChatLogprobs | None:
         if choice.logprobs is None:
             return None
-        return self._logprobs.chat(choice.logprobs, self._body.top_logprobs or 0)
+        # tokens that were asked for by name are all told, whatever their rank
+        num_top = -1 if self._body.logprob_token_ids else self._body.top_logprobs or 0
+        return self._logprobs.chat(choice.logprobs, num_top)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from octavo_plugins.dialects.openai import answers
 from octavo_plugins.dialects.openai.logprobs import CompletionLogprobsWriter
+from octavo_plugins.dialects.openai.prompt_texts import prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,18 +78,15 @@ class ChoiceWriter:
         """Put the prompt before the first piece, where it is asked for."""
         prompt_ids = self._call.prompt_token_ids
         if self._body.echo:
-            choice.text = self._prompt_text() + choice.text
+            skips = self._body.skip_special_tokens is not False
+            shown = prompt_text(self._call, self._tokenizer, skips_special_tokens=skips)
+            choice.text = shown + choice.text
             if self._prompt_logprobs is not None:
                 token_ids[:0] = prompt_ids
                 entries[:0] = self._prompt_logprobs
         if self._body.return_token_ids:
             choice.prompt_token_ids = prompt_ids
+        if self._body.return_prompt_text:
+            choice.prompt_text = prompt_text(self._call, self._tokenizer)
         if self._body.prompt_logprobs is not None and self._prompt_logprobs is not None:
             choice.prompt_logprobs = self._logprobs.prompt(self._prompt_logprobs)
-
-    def _prompt_text(self) -> str:
-        """Return the prompt as it was given; of ids, their text."""
-        if self._call.prompt is not None:
-            return self._call.prompt
-        is_skipping = self._body.skip_special_tokens is not False
-        return self._tokenizer.decode(self._call.prompt_token_ids, is_skipping)

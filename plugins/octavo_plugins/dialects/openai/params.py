@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.errors import RequestError
 from octavo_plugins.dialects.openai.beams import beam_sampling, check_no_search
 from octavo_plugins.dialects.openai.forms import form_names, form_of
-from octavo_plugins.dialects.shared.calls import renamed, sampling_of
+from octavo_plugins.dialects.shared.calls import renamed, repetition_of, sampling_of
 
 if TYPE_CHECKING:
     from octavo.sampling_params import SamplingParams
@@ -22,6 +22,7 @@ _SAME_NAMES = (
     "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids",
     "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
     "spaces_between_special_tokens", "allowed_token_ids", "bad_words", "truncate_prompt_tokens",
+    "truncation_side", "logprob_token_ids", "stream_interval",
 )  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
             body,
             defaults,
             max_tokens=max_tokens,
-            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            logprobs=_num_logprobs(body),
             prompt_logprobs=body.prompt_logprobs,
         )
         return replace(params, thinking_token_budget=body.thinking_token_budget)
@@ -54,6 +55,8 @@ def completion_params(body: CompletionBody, defaults: SamplingParams) -> Samplin
     Without a limit it has that of the model's files, or else 16 tokens.
     """
     prompt_logprobs = body.prompt_logprobs
+    if body.logprob_token_ids and body.logprobs is None:
+        raise RequestError("logprob_token_ids needs logprobs", param="logprob_token_ids")
     if body.echo and prompt_logprobs is None:
         # `max_tokens` 0 with echo is "score my prompt": the prompt is computed and nothing more
         prompt_logprobs = body.logprobs if body.max_tokens or body.logprobs is not None else 0
@@ -64,6 +67,16 @@ def completion_params(body: CompletionBody, defaults: SamplingParams) -> Samplin
         logprobs=body.logprobs,
         prompt_logprobs=prompt_logprobs,
     )
+
+
+def _num_logprobs(body: ChatBody) -> int | None:
+    """Return how many of the likeliest tokens are told, None for no logprobs at all.
+
+    Tokens that are named are told in their place. Raises RequestError for these without logprobs.
+    """
+    if body.logprob_token_ids and not body.logprobs:
+        raise RequestError("logprob_token_ids needs logprobs to be true", param="logprob_token_ids")
+    return (body.top_logprobs or 0) if body.logprobs else None
 
 
 def call_metadata(body: GenerationBody) -> dict[str, Any]:
@@ -117,6 +130,7 @@ def _params(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         structured_outputs=form_of(body),
+        repetition_detection=repetition_of(body.repetition_detection),
     )
 
 
@@ -125,6 +139,8 @@ def _check(body: GenerationBody) -> None:
         raise RequestError("stream_options needs stream to be true", param="stream_options")
     if body.prompt_logprobs is not None and body.stream:
         raise RequestError("prompt_logprobs cannot be streamed", param="prompt_logprobs")
+    if body.truncation_side == "right" and body.truncate_prompt_tokens is None:
+        raise RequestError("truncation_side needs truncate_prompt_tokens", param="truncation_side")
     n = 1 if body.n is None else body.n
     if body.best_of is not None and body.best_of != n:
         raise RequestError(

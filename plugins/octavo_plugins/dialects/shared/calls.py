@@ -8,10 +8,11 @@ Knows bodies that have the common fields. Does not know JSON, routes or answers.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import RequestError
+from octavo.repetition import RepetitionDetectionParams
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,14 @@ def sampling_of(
     """Return the parameters of a body: those that are called the same, and `others` as they are."""
     given = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
     return replace(defaults, **given, extra_args=body.vllm_xargs, **others)
+
+
+def repetition_of(given: Mapping[str, int] | None) -> RepetitionDetectionParams | None:
+    """Return when a text counts as repetition; parts that nobody knows are reported elsewhere."""
+    if given is None:
+        return None
+    names = (one.name for one in fields(RepetitionDetectionParams))
+    return RepetitionDetectionParams(**{name: given[name] for name in names if name in given})
 
 
 def unknown_parts(
