@@ -10,6 +10,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from octavo import LLM, SamplingParams
 from octavo.bench.remote.prompts import TextMaker
-from octavo_serving_costs import raw_reader
+from octavo_serving_costs import raw_reader, timed_steps
 from octavo_serving_costs.mixed_load import hold_idle, send_mixed
 from octavo_serving_costs.server import Server
+from octavo_serving_costs.waits import waits_ms
 
 if TYPE_CHECKING:
     from octavo_serving_costs.server import Usage
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _CHUNK_GOAL_US = 100
 _RATIO_GOAL = 0.92
 _MEMORY_GOAL_MB = 20
+_WAIT_GOAL_MS = 15
 #: prefixes are not shared, and none may be found in a cache
 _PLAIN = ("--no-enable-prefix-caching",)
 _NUM_WARM = 600
@@ -68,10 +71,10 @@ def _bodies(args: argparse.Namespace, first: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-def _read(port: int, bodies: list[dict[str, Any]]) -> dict[str, Any]:
+def _read(port: int, bodies: list[dict[str, Any]], *flags: str) -> dict[str, Any]:
     """Return what the raw reader saw, in a process of its own."""
     done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(Path(raw_reader.__file__)), str(port)],
+        [sys.executable, str(Path(raw_reader.__file__)), str(port), *flags],
         input=json.dumps([json.dumps(body) for body in bodies]),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -114,6 +117,34 @@ def _throughput(args: argparse.Namespace) -> dict[str, Any]:
         "CPU of the reader for a chunk": (f"{reader_us:.1f} us", None, True),
         "chunks": (f"{median(one['events'] for one in rounds):,.0f}", None, True),
     }  # fmt: skip
+
+
+def _latency(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure how long tokens take from the end of their step to the client's socket."""
+    waits: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "steps.jsonl"
+        timed = ("--plugin", timed_steps.__file__, "--executor", "timed")
+        flags = (*timed, "--executor.path", str(path), "--max-num-seqs", str(args.streams))
+        rounds = []
+        with Server(args.model, *_PLAIN, *flags) as server:
+            for number in range(args.rounds + 1):  # the first is a warm-up
+                bodies = _bodies(args, number * args.streams)
+                for index, body in enumerate(bodies):
+                    body |= {"request_id": f"{number}-{index}", "return_token_ids": True}
+                rounds.append(_read(server.port, bodies, "--times"))
+        steps = [json.loads(line) for line in path.read_text().splitlines()]
+    for number, seen in enumerate(rounds[1:], 1):
+        streams = {f"cmpl-{number}-{i}": one for i, one in enumerate(seen["arrivals"])}
+        waits += waits_ms(streams, steps)
+    waits.sort()
+    p99 = waits[int(0.99 * len(waits))]
+    return {
+        "tokens": (f"{len(waits):,} in {args.streams} streams at once", None, True),
+        "from the end of a step to the socket, median": (f"{median(waits):.1f} ms", None, True),
+        "p99": (f"{p99:.1f} ms", f"at most {_WAIT_GOAL_MS} ms", p99 <= _WAIT_GOAL_MS),
+        "longest": (f"{waits[-1]:.1f} ms", None, True),
+    }
 
 
 def _since(before: Usage, after: Usage) -> dict[str, float]:
@@ -188,6 +219,7 @@ def _idle(args: argparse.Namespace) -> dict[str, Any]:
 
 _ACTIONS = {
     "throughput": _throughput,
+    "latency": _latency,
     "connections": _connections,
     "memory": _memory,
     "idle": _idle,
