@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Any
 
 from octavo import Component, ComponentOptions, OctavoSpecs
