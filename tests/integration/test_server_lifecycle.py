@@ -219,14 +219,17 @@ def test_an_idle_server_uses_no_cpu():
     with scripted_server_process(script=SCRIPT) as server:
         server.post(COMPLETIONS, prompt="hi")
         processes = [psutil.Process(server.process.pid), server.engine]
-        time.sleep(0.2)
-        before = [process.cpu_times() for process in processes]
-        time.sleep(1.2)
-        after = [process.cpu_times() for process in processes]
-        used = [b.user + b.system - a.user - a.system for a, b in zip(before, after, strict=True)]
+        for _ in range(5):  # what is left of the request takes its time on a busy machine
+            before = [process.cpu_times() for process in processes]
+            time.sleep(1.2)
+            after = [process.cpu_times() for process in processes]
+            pairs = zip(before, after, strict=True)
+            used = [b.user + b.system - a.user - a.system for a, b in pairs]
+            # a tick a second keeps the Date header
+            if used[0] <= 0.02 and used[1] <= 0.01:
+                return
 
-        assert used[0] <= 0.02  # a tick a second keeps the Date header
-        assert used[1] <= 0.01
+        pytest.fail(f"it goes on working: {used} s of CPU in 1.2 s")
 
 
 # ---------------------------------------------------------------------- keys and limits
