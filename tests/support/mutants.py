@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from octavo.testing.every import every_invariant
 from octavo.testing.invariants import PromiseBroken
 from octavo.testing.kits import promises_of
@@ -14,13 +16,14 @@ def counter_examples(kind, component, number, options=None, sample=None):
     subject = subject_of(kind, component, options, sample=sample)
     subject.aim = "first"
     found = {}
-    for invariant in (*every_invariant(promises), *promises):
-        if invariant.number != number:
-            continue
-        try:
-            invariant.run(subject)
-        except PromiseBroken as error:
-            found[invariant.name] = str(error)
+    with closing(subject):
+        for invariant in (*every_invariant(promises), *promises):
+            if invariant.number != number:
+                continue
+            try:
+                invariant.run(subject)
+            except PromiseBroken as error:
+                found[invariant.name] = str(error)
     return found
 
 

@@ -43,14 +43,20 @@ def invariants_of(subject: Subject) -> list[Invariant]:
 
 
 def outcomes(subject: Subject, invariants: Iterable[Invariant]) -> Iterator[Outcome]:
-    """Try these invariants in turn. Raises UnsupportedError when it cannot run on this machine."""
+    """Try these invariants in turn, and close the subject.
+
+    Raises UnsupportedError when it cannot run on this machine.
+    """
     reasons = subject.reasons_against()
     if reasons:
         raise UnsupportedError(
             f"{subject.kind} '{subject.name}' cannot run here, so that nothing was tried", *reasons
         )
-    for invariant in invariants:
-        yield try_one(invariant, subject)
+    try:
+        for invariant in invariants:
+            yield try_one(invariant, subject)
+    finally:
+        subject.close()
 
 
 def try_one(invariant: Invariant, subject: Subject) -> Outcome:

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from octavo.plugin.catalogue import Entry
@@ -94,4 +95,5 @@ def answer() -> None:
     subject = Subject(
         Entry(kind=asked["kind"], component=component, provider="elsewhere"), asked["options"]
     )
-    print(f"{_MARK}{import_target(asked['function'])(subject)}")  # noqa: T201 - it is the answer
+    with closing(subject):
+        print(f"{_MARK}{import_target(asked['function'])(subject)}")  # noqa: T201 - it is the answer

@@ -7,7 +7,6 @@ Knows forms and masks. Does not know back ends.
 
 from __future__ import annotations
 
-import atexit
 import json
 import random
 import threading
@@ -66,10 +65,10 @@ class _Case:
 
 
 def _backend(subject: Subject) -> GrammarBackend:
-    """Return one back end for all checks; it is closed when the process ends."""
+    """Return one back end for all checks; it is closed with the subject."""
     if _backend not in subject.memory:
         backend = _built(subject)
-        atexit.register(backend.close)
+        subject.ends.append(backend.close)
         subject.memory[_backend] = backend
     found: GrammarBackend = subject.memory[_backend]
     return found

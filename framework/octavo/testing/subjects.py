@@ -34,7 +34,7 @@ from octavo.plugin.files import import_file, import_target
 from octavo.plugin.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from pydantic import BaseModel
 
@@ -48,7 +48,7 @@ class Subject:
     `sample` is what some kinds need beside it: a model's path, a config, parameters of a request.
     `effort` multiplies the number of cases, and `aim` says what is looked for: of each promise the
     smallest case that breaks it, the first, or one of any promise, whichever comes first.
-    `memory` holds what checks have found out together.
+    `memory` holds what checks have found out together, and `ends` how to end what they share.
     """
 
     entry: Entry
@@ -58,6 +58,7 @@ class Subject:
     aim: Aim = "smallest"
     record: PluginRecord | None = None
     memory: dict[Hashable, Any] = field(default_factory=dict)
+    ends: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -81,6 +82,12 @@ class Subject:
     def build(self, **context: Any) -> Any:
         """Return a fresh component."""
         return build(self.entry, self.options, **context)
+
+    def close(self) -> None:
+        """End what checks share, and forget it. Later checks begin anew."""
+        self.memory.clear()
+        while self.ends:
+            self.ends.pop()()
 
     def offers(self, fact: str) -> bool:
         """Return whether it declares a fact."""

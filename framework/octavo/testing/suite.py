@@ -53,6 +53,13 @@ class Suite:
             cls._subject = subject_of(kind, cls.component, cls.options, sample=cls.sample)
         return cls._subject
 
+    @classmethod
+    def teardown_class(cls) -> None:
+        """End what the tests share: called by pytest after the last of them."""
+        if cls._subject is not None:
+            cls._subject.close()
+            cls._subject = None
+
 
 def _test_of(invariant: Invariant) -> Callable[[Suite, float], None]:
     def test(self: Suite, octavo_effort: float) -> None:

@@ -19,6 +19,7 @@ from octavo.plugin.files import import_target
 from octavo.plugin.kinds import KINDS
 from octavo.testing import contract
 from octavo.testing.census import census
+from octavo.testing.checking import invariants_of, try_one
 from octavo.testing.clocks import watched_calls
 from octavo.testing.engine_traces import Event, play
 from octavo.testing.engines import EngineSetup
@@ -190,6 +191,17 @@ def test_the_plugin_of_pytest_imports_nothing_of_octavo():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "['octavo.testing', 'octavo.testing.pytest_plugin']\n"
+
+
+def test_what_checks_share_ends_after_the_last_of_them(new_processes):
+    for name in ("llguidance", "xgrammar"):
+        subject = subject_of("grammar", name)
+        g1 = next(one for one in invariants_of(subject) if one.number == "G1")
+        assert try_one(g1, subject).state == "passed"
+        assert new_processes(), "what compiles on trial"
+
+        subject.close()
+        assert not new_processes()
 
 
 def test_schedulers_and_allocators_are_tried_without_torch():
