@@ -77,11 +77,14 @@ class Room:
         kept = [num_hits - first_read(group, hit, self.size) for group in self.groups]
         return -(-num_tokens // self.size) - num_hits, kept
 
-    def num_held_new(self, num_tokens: int, hit: int) -> int:
-        """Return how many blocks a request takes beyond its hit, as it holds no more at once."""
+    def num_held_new(self, num_tokens: int, hit: int, *, is_revived: bool) -> int:
+        """Return how many blocks a request takes beyond its hit, as it holds no more at once.
+
+        What it gives back of its hit is of use only where nobody else holds that as well.
+        """
         fresh, kept = self.fresh_and_kept(num_tokens, hit)
         most = self.allocator.context.demand.most(-(-num_tokens // self.size))
-        pairs = zip(kept, most, strict=True)
+        pairs = zip(kept if is_revived else [0] * len(kept), most, strict=True)
         return sum(max(0, min(one + fresh, limit) - one) for one, limit in pairs)
 
     def runs(self, table: BlockTable, tokens: list[int], hit: int) -> bool:
@@ -138,11 +141,10 @@ def check_admission(build: Build) -> None:
         if allocator.can_allocate(table, num_tokens, num_hit_tokens=hit) != (asked <= left):
             raise PromiseBroken(f"{told} needs {asked} blocks of {left}: can_allocate is wrong")
         is_in = allocator.can_admit(table, num_tokens, num_hit_tokens=hit)
-        needed = room.num_held_new(num_tokens, hit)
+        needed = room.num_held_new(num_tokens, hit, is_revived=is_revived)
         if not is_in and needed <= left:
             raise PromiseBroken(f"{told} needs {needed} blocks of {left}, and is not admitted")
-        # what somebody alive holds as well comes back to nobody when it is trimmed: no run tells
-        if is_in and is_revived and not room.runs(table, _PROMPT, hit):
+        if is_in and not room.runs(table, _PROMPT, hit):
             raise PromiseBroken(f"{told} is admitted, and does not run with {left} blocks")
 
 

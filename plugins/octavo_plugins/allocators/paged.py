@@ -114,16 +114,20 @@ class PagedAllocator(Allocator):
         return self._is_room(*self._need(table, num_tokens, num_hit_tokens))
 
     def can_admit(self, table: BlockTable, num_tokens: int, *, num_hit_tokens: int = 0) -> bool:
-        """Count the blocks that the request will hold at once."""
+        """Count the blocks that the request takes, less those of its hit that it has given back.
+
+        What others hold as well is of use to nobody when it is given back.
+        """
         num_blocks = -(-num_tokens // self.block_size)
         _, hits = self._need(table, num_tokens, num_hit_tokens)
-        num_kept = [len(ids) - ids.count(0) for ids in hits] or [0] * len(self._reaches)
         num_fresh = num_blocks - num_hit_tokens // self.block_size
-        most = self.context.demand.most(num_blocks)
-        num_new = sum(
-            max(0, min(kept + num_fresh, limit) - kept)
-            for kept, limit in zip(num_kept, most, strict=True)
-        )
+        num_new = 0
+        limits = self.context.demand.most(num_blocks)
+        for ids, limit in zip(hits or [[]] * len(limits), limits, strict=True):
+            num_taken = min(num_fresh, limit)
+            kept = [block_id for block_id in ids if block_id]
+            given_back = kept[: max(0, len(kept) + num_taken - limit)]  # oldest first
+            num_new += num_taken - sum(self._references[one] == 0 for one in given_back)
         return self._is_room(num_new, hits)
 
     def _is_room(self, num_new: int, hits: list[list[int]]) -> bool:
