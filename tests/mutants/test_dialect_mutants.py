@@ -148,18 +148,18 @@ class EndsSilently(Completions):
 
 
 MUTANTS = [
-    (KeepsHandlers, "D1"),
-    (ReadsSettings, "D1"),
-    (StartsThreads, "D1"),
-    (CountsFirst, "D2"),
-    (Deaf, "D3"),
-    (ReadsWhatItKnows, "D4"),
-    (AlwaysCold, "D4"),
-    (Arithmetic, "D4"),
-    (Believing, "D5"),
-    (ShapeOfItsOwn, "D5"),
-    (SaysNothing, "D5"),
-    (EndsSilently, "D5"),
+    (KeepsHandlers, "H1"),
+    (ReadsSettings, "H1"),
+    (StartsThreads, "H1"),
+    (CountsFirst, "H2"),
+    (Deaf, "H3"),
+    (ReadsWhatItKnows, "H4"),
+    (AlwaysCold, "H4"),
+    (Arithmetic, "H4"),
+    (Believing, "H5"),
+    (ShapeOfItsOwn, "H5"),
+    (SaysNothing, "H5"),
+    (EndsSilently, "H5"),
 ]
 
 
@@ -168,7 +168,7 @@ def test_a_wrong_dialect_is_killed(mutant, number):
     assert_killed("dialect", mutant, number, sample=SAMPLE)
 
 
-@pytest.mark.parametrize("number", ["D1", "D2", "D3", "D4", "D5"])
+@pytest.mark.parametrize("number", ["H1", "H2", "H3", "H4", "H5"])
 def test_the_right_one_is_not(number):
     assert counter_examples("dialect", Completions, number, sample=SAMPLE) == {}
 
@@ -188,5 +188,5 @@ class Heavy(Dialect):
 def test_a_heavy_dialect_is_killed(tmp_path):
     (tmp_path / "heavy.py").write_text(HEAVY)
 
-    found = counter_examples("dialect", f"{tmp_path}/heavy.py:Heavy", "D6")
+    found = counter_examples("dialect", f"{tmp_path}/heavy.py:Heavy", "H6")
     assert found["its_target_is_light"].endswith("heavy.py:Heavy imports torch")

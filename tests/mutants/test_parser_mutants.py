@@ -223,26 +223,26 @@ class HidesItsMark(Think):
 
 
 MUTANTS = [
-    (SeesPiecesAlone, "P1"),
-    (StripsEachPiece, "P1"),
-    (StripsEachPiece, "P2"),
-    (DropsWhatIsMalformed, "P2"),
-    (MovesWhiteSpace, "P2"),
-    (CallsAnything, "P8"),
-    (GivesUpInSilence, "P2"),
-    (Raises, "P3"),
-    (ReadsItAllAgain, "P3"),
-    (NumbersNothing, "P4"),
-    (EndsWhatIsCut, "P4"),
-    (LeavesTheEndMark, "P5"),
-    (HidesItsMark, "P5"),
-    (WaitsForTheEnd, "P6"),
-    (ArgumentsAtTheEnd, "P6"),
-    (WithoutExample, "P7"),
-    (WrongExample, "P7"),
-    (SharesTheNumber, "P8"),
-    (AnyModel, "P9"),
-    (NoModel, "P9"),
+    (SeesPiecesAlone, "Y1"),
+    (StripsEachPiece, "Y1"),
+    (StripsEachPiece, "Y2"),
+    (DropsWhatIsMalformed, "Y2"),
+    (MovesWhiteSpace, "Y2"),
+    (CallsAnything, "Y8"),
+    (GivesUpInSilence, "Y2"),
+    (Raises, "Y3"),
+    (ReadsItAllAgain, "Y3"),
+    (NumbersNothing, "Y4"),
+    (EndsWhatIsCut, "Y4"),
+    (LeavesTheEndMark, "Y5"),
+    (HidesItsMark, "Y5"),
+    (WaitsForTheEnd, "Y6"),
+    (ArgumentsAtTheEnd, "Y6"),
+    (WithoutExample, "Y7"),
+    (WrongExample, "Y7"),
+    (SharesTheNumber, "Y8"),
+    (AnyModel, "Y9"),
+    (NoModel, "Y9"),
 ]
 
 
@@ -255,7 +255,7 @@ def test_the_kit_catches_it(mutant, number):
 
 def test_those_that_are_derived_from_break_nothing():
     for right in (Hermes, Think, Mistral):
-        for number in ("P1", "P2", "P4", "P5", "P6", "P7", "P9"):
+        for number in ("Y1", "Y2", "Y4", "Y5", "Y6", "Y7", "Y9"):
             assert not counter_examples("parser", right, number)
 
 

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 class Dialect(ABC):
     """Contributes routes, in the server process.
 
-    D1  `routes` starts nothing and reads no file; a second call gives independent handlers.
-    D2  a handler never blocks the event loop: what takes long goes through
+    H1  `routes` starts nothing and reads no file; a second call gives independent handlers.
+    H2  a handler never blocks the event loop: what takes long goes through
         `octavo.serving.generation`, which tokenises large texts in a thread.
-    D3  when the client goes away, what runs for it is aborted: a streamed answer is an
+    H3  when the client goes away, what runs for it is aborted: a streamed answer is an
         `octavo.serving.streaming.EventStream`, any other waits inside `until_disconnect`.
-    D4  no field of a request is ignored in silence: it is obeyed, refused, or reported.
-    D5  errors are raised as `octavo.errors` has them. They and the shell's own are answered in
+    H4  no field of a request is ignored in silence: it is obeyed, refused, or reported.
+    H5  errors are raised as `octavo.errors` has them. They and the shell's own are answered in
         OpenAI's shape, or in that which `error_shapes` has for the path.
-    D6  its target imports neither torch nor transformers: the server process has no use for them.
+    H6  its target imports neither torch nor transformers: the server process has no use for them.
 
     The shell has already limited the body's size, checked the API key and given the request an
     id (`octavo.serving.logs.request_id_var`).

@@ -170,21 +170,21 @@ class Parser(ABC):
     White space beside a mark of reasoning belongs to the mark. Beside calls it belongs to them only
     where no text is: between two, before the first, behind the last. Elsewhere it is content.
 
-    P1  joined by kind and by call, the events are the same for every split of a text.
-    P2  no text is lost: what is neither reasoning nor a whole mark or call is content. A call
+    Y1  joined by kind and by call, the events are the same for every split of a text.
+    Y2  no text is lost: what is neither reasoning nor a whole mark or call is content. A call
         that is malformed, or of a tool that was not offered, is content as it was written; where
         its arguments had begun, what they have of a JSON object stays, and all that follows is
         content.
-    P3  no text makes it raise, and each character costs about the same wherever it stands.
-    P4  calls are numbered 0, 1, ... and one ends before the next begins; the arguments of one
+    Y3  no text makes it raise, and each character costs about the same wherever it stands.
+    Y4  calls are numbered 0, 1, ... and one ends before the next begins; the arguments of one
         that ended are a JSON object, `{}` where none were written. A call that does not end is
         the last, and its pieces are the beginning of one.
-    P5  no mark of the family appears in the events of a text that is well-formed.
-    P6  what cannot become a mark any more is not held back. Arguments come while they are
+    Y5  no mark of the family appears in the events of a text that is well-formed.
+    Y6  what cannot become a mark any more is not held back. Arguments come while they are
         written, where the family writes them as JSON.
-    P7  each of `examples` gives its events, in the order that is told there.
-    P8  without tools, nothing is a call; two turns share nothing.
-    P9  `why_not` has no reason for `own_facts` and one for an empty template.
+    Y7  each of `examples` gives its events, in the order that is told there.
+    Y8  without tools, nothing is a call; two turns share nothing.
+    Y9  `why_not` has no reason for `own_facts` and one for an empty template.
     """
 
     #: markers that must be seen, although they are special tokens of the vocabulary

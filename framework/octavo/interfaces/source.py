@@ -22,11 +22,11 @@ class Progress(Protocol):
 class ModelSource(ABC):
     """One kind of place that models come from.
 
-    R1  `claims` looks at the reference (and at most whether a local path exists), never at a
+    F1  `claims` looks at the reference (and at most whether a local path exists), never at a
         network.
-    R2  `resolve` returns a path that exists, complete and verified; a transfer that was cut off
+    F2  `resolve` returns a path that exists, complete and verified; a transfer that was cut off
         leaves nothing that a later call would take for complete.
-    R3  two processes that resolve the same reference at once both succeed.
+    F3  two processes that resolve the same reference at once both succeed.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""D5, of dialects: what a client is told when something is wrong with a request or the engine.
+"""H5, of dialects: what a client is told when something is wrong with a request or the engine.
 
 Knows answers and how errors have to look. Does not know any dialect.
 """

@@ -1,4 +1,4 @@
-"""The promises of dialects: D1 to D6, in front of a model whose engine is a script.
+"""The promises of dialects: H1 to H6, in front of a model whose engine is a script.
 
 `sample`: calls that succeed, as a list of `octavo.testing.dialect_cases.DialectCall` or of mappings
 with its fields:
@@ -47,7 +47,7 @@ _TEXT = "TEXT"
 _WRONG: tuple[Any, ...] = ({"no": ["such"]}, [[None]], -123456.5, "no such thing", True, 10**30)
 
 
-@promises.keeps("D1")
+@promises.keeps("H1")
 def routes_start_nothing(subject: Subject) -> None:
     """Asked twice, it gives handlers of their own, starts no thread or task, and opens no file."""
 
@@ -70,7 +70,7 @@ def routes_start_nothing(subject: Subject) -> None:
     run(body)
 
 
-@promises.keeps("D1")
+@promises.keeps("H1")
 def every_call_of_the_sample_succeeds(subject: Subject) -> None:
     """On two servers of the same dialect at once, whole and streamed."""
     calls = list(variants_of(subject))
@@ -94,7 +94,7 @@ async def _answered(at: Served, call: DialectCall) -> Answer:
     return answer
 
 
-@promises.keeps("D2")
+@promises.keeps("H2")
 def long_texts_are_read_in_a_thread(subject: Subject) -> None:
     """Where a body of the sample says TEXT, so that others are answered meanwhile."""
     calls = posts_of(subject)
@@ -121,7 +121,7 @@ def _with_text(value: Any, text: str) -> Any:
     return text if value == _TEXT else value
 
 
-@promises.keeps("D3")
+@promises.keeps("H3")
 def what_runs_for_a_client_that_leaves_is_aborted(subject: Subject) -> str | None:
     """While it waits for a whole answer, or in the midst of a stream, and nothing goes on."""
     calls, num_generating = list(variants_of(subject)), 0
@@ -157,7 +157,7 @@ def _require_aborted(call: DialectCall, at: Served, *, is_over: bool) -> None:
         raise PromiseBroken(f"{call}: the client left, and its handler does not end")
 
 
-@promises.keeps("D4")
+@promises.keeps("H4")
 def an_unknown_field_is_refused_or_reported(subject: Subject) -> str | None:
     """Named in the answer, and refused where the server has `strict-fields`."""
     calls, told = posts_of(subject), []
@@ -182,7 +182,7 @@ def an_unknown_field_is_refused_or_reported(subject: Subject) -> str | None:
     return told[0] if told else "no call has a body"
 
 
-@promises.keeps("D4")
+@promises.keeps("H4")
 def every_field_is_looked_at(subject: Subject) -> None:
     """Of values that cannot all be right for it, some are refused or reported; none is a crash."""
     calls = posts_of(subject)
@@ -207,12 +207,12 @@ def _require_no_crash(answer: Answer, what: str) -> None:
         answer.error(what)
 
 
-promises.keeps("D5")(dialect_errors.bodies_that_are_none_are_refused)
-promises.keeps("D5")(dialect_errors.its_errors_have_the_shape_of_the_shells)
-promises.keeps("D5")(dialect_errors.failures_are_told_as_errors)
+promises.keeps("H5")(dialect_errors.bodies_that_are_none_are_refused)
+promises.keeps("H5")(dialect_errors.its_errors_have_the_shape_of_the_shells)
+promises.keeps("H5")(dialect_errors.failures_are_told_as_errors)
 
 
-@promises.keeps("D6")
+@promises.keeps("H6")
 def its_target_is_light(subject: Subject) -> None:
     """Imported in a process of its own."""
     require_light(subject)

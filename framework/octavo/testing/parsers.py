@@ -1,4 +1,4 @@
-"""The promises of parsers of turns: P1 to P9, on their own examples and on what is made of these.
+"""The promises of parsers of turns: Y1 to Y9, on their own examples and on what is made of these.
 
 Knows text, cuts and events. Does not know any family, token ids or HTTP.
 """
@@ -66,7 +66,7 @@ def _each_tag(
     return None if found else NO_JSON
 
 
-@promises.keeps("P1")
+@promises.keeps("Y1")
 def every_split_of_an_example_gives_the_same(subject: Subject) -> None:
     """In two at each place, in characters, and at random."""
     parser = _parser(subject)
@@ -75,7 +75,7 @@ def every_split_of_an_example_gives_the_same(subject: Subject) -> None:
             check_same(parser, context, text, pieces)
 
 
-@promises.keeps("P1")
+@promises.keeps("Y1")
 def every_split_of_any_text_gives_the_same(subject: Subject) -> None:
     """Of what examples and marks are cut into, and of what is cut off."""
     parser = _parser(subject)
@@ -91,7 +91,7 @@ def every_split_of_any_text_gives_the_same(subject: Subject) -> None:
     for_all(subject, texts(parser), body, _EXAMPLES)
 
 
-@promises.keeps("P2")
+@promises.keeps("Y2")
 def plain_text_is_content_as_it_is(subject: Subject) -> None:
     """With its white space, and with the beginning of a mark at its end."""
     parser = _parser(subject)
@@ -104,7 +104,7 @@ def plain_text_is_content_as_it_is(subject: Subject) -> None:
                 raise PromiseBroken(f"{told(context, text)} is no text: {got}")
 
 
-@promises.keeps("P2")
+@promises.keeps("Y2")
 def a_call_of_what_was_not_offered_is_content(subject: Subject) -> None:
     """All of it, as it was written."""
     parser = _parser(subject)
@@ -124,7 +124,7 @@ def a_call_of_what_was_not_offered_is_content(subject: Subject) -> None:
                 raise PromiseBroken(f"{told(context, example.text)} does not show {name!r}")
 
 
-@promises.keeps("P2")
+@promises.keeps("Y2")
 def a_call_that_is_cut_before_it_begins_is_content(subject: Subject) -> None:
     """Wherever the text ends, as long as no call was told."""
     parser = _parser(subject)
@@ -140,25 +140,25 @@ def a_call_that_is_cut_before_it_begins_is_content(subject: Subject) -> None:
                 raise PromiseBroken(f"{told(context, text[:end])} shows {shown!r}")
 
 
-@promises.keeps("P2")
+@promises.keeps("Y2")
 def white_space_between_a_call_and_text_is_content(subject: Subject) -> str | None:
     """Where no text is, it is none."""
     return _each_tag(subject, check_space)
 
 
-@promises.keeps("P2")
+@promises.keeps("Y2")
 def what_follows_broken_arguments_is_content(subject: Subject) -> str | None:
     """From the character that breaks them."""
     return _each_tag(subject, check_broken)
 
 
-@promises.keeps("P2")
+@promises.keeps("Y2")
 def a_line_end_within_a_string_is_kept(subject: Subject) -> str | None:
     """JSON has only its escape, and models write it as it is."""
     return _each_tag(subject, check_line_end)
 
 
-@promises.keeps("P3")
+@promises.keeps("Y3")
 def no_text_makes_it_raise(subject: Subject) -> None:
     """In characters, and when nothing came at all."""
     parser = _parser(subject)
@@ -172,7 +172,7 @@ def no_text_makes_it_raise(subject: Subject) -> None:
     for_all(subject, texts(parser), body, _EXAMPLES)
 
 
-@promises.keeps("P3")
+@promises.keeps("Y3")
 def a_character_costs_the_same_wherever_it_stands(subject: Subject) -> None:
     """Of texts that repeat a mark, its beginning, white space, or an example."""
     parser = _parser(subject)
@@ -184,7 +184,7 @@ def a_character_costs_the_same_wherever_it_stands(subject: Subject) -> None:
             check_cost(parser, example.context, part)
 
 
-@promises.keeps("P4")
+@promises.keeps("Y4")
 def calls_are_numbered_and_their_arguments_are_json(subject: Subject) -> None:
     """Of any text, wherever it ends."""
     parser = _parser(subject)
@@ -201,7 +201,7 @@ def calls_are_numbered_and_their_arguments_are_json(subject: Subject) -> None:
     for_all(subject, texts(parser), body, _EXAMPLES)
 
 
-@promises.keeps("P5")
+@promises.keeps("Y5")
 def no_mark_is_left_in_an_example(subject: Subject) -> None:
     """In no event."""
     parser = _parser(subject)
@@ -212,7 +212,7 @@ def no_mark_is_left_in_an_example(subject: Subject) -> None:
                     raise PromiseBroken(f"{told(*example[:2])} leaves {mark!r} in {event}")
 
 
-@promises.keeps("P6")
+@promises.keeps("Y6")
 def text_that_is_no_mark_comes_at_once(subject: Subject) -> None:
     """Without waiting for more; only white space at its end may be part of a mark."""
     parser = _parser(subject)
@@ -224,7 +224,7 @@ def text_that_is_no_mark_comes_at_once(subject: Subject) -> None:
             raise PromiseBroken(f"of {text!r}, before its end is known, there is only {events}")
 
 
-@promises.keeps("P6")
+@promises.keeps("Y6")
 def arguments_come_while_they_are_written(subject: Subject) -> str | None:
     """Each character of them, where they are written as JSON."""
     parser = _parser(subject)
@@ -234,7 +234,7 @@ def arguments_come_while_they_are_written(subject: Subject) -> str | None:
     return None if found else NO_JSON
 
 
-@promises.keeps("P7")
+@promises.keeps("Y7")
 def each_example_gives_its_events(subject: Subject) -> None:
     """There is one for all that is offered."""
     parser, seen = _parser(subject), set[type]()
@@ -248,7 +248,7 @@ def each_example_gives_its_events(subject: Subject) -> None:
             raise PromiseBroken(f"it offers {fact!r}, and no example has any")
 
 
-@promises.keeps("P8")
+@promises.keeps("Y8")
 def without_tools_nothing_is_a_call(subject: Subject) -> None:
     """Whatever a text looks like."""
     parser = _parser(subject)
@@ -264,7 +264,7 @@ def without_tools_nothing_is_a_call(subject: Subject) -> None:
     for_all(subject, texts(parser), body, _EXAMPLES // 2)
 
 
-@promises.keeps("P8")
+@promises.keeps("Y8")
 def two_turns_at_once_share_nothing(subject: Subject) -> None:
     """They are read character by character, in turns."""
     parser = _parser(subject)
@@ -285,7 +285,7 @@ def two_turns_at_once_share_nothing(subject: Subject) -> None:
                     )
 
 
-@promises.keeps("P9")
+@promises.keeps("Y9")
 def a_family_knows_its_own_template(subject: Subject) -> None:
     """And has a reason against a model that has none."""
     parser = _parser(subject)

@@ -1,4 +1,4 @@
-"""The promises of model sources: R1 to R4, on a reference that the suite's sample names.
+"""The promises of model sources: F1 to R4, on a reference that the suite's sample names.
 
 `sample`: {"good": a reference that resolves, "bad": one that this source claims and that leads
 nowhere}. What needs a network is the suite's to bring: the sample of one that asks an index may be
@@ -53,7 +53,7 @@ def _no_network() -> Iterator[list[str]]:
         socket.getaddrinfo, socket.socket.connect = kept  # type: ignore[method-assign]
 
 
-@promises.keeps("R1")
+@promises.keeps("F1")
 def claiming_looks_at_the_reference_alone(subject: Subject) -> None:
     """Never at a network, and without raising, whatever the reference."""
     source: ModelSource = subject.build()
@@ -79,7 +79,7 @@ def claiming_looks_at_the_reference_alone(subject: Subject) -> None:
         raise PromiseBroken(f"claims asked a network: {tried[0]}")
 
 
-@promises.keeps("R2")
+@promises.keeps("F2")
 def resolving_gives_a_path_that_exists(subject: Subject) -> str:
     """Twice the same; what leads nowhere raises the typed error."""
     source: ModelSource = subject.build()
@@ -96,7 +96,7 @@ def resolving_gives_a_path_that_exists(subject: Subject) -> str:
     raise PromiseBroken(f"{bad!r} leads nowhere, and resolves to {path}")
 
 
-@promises.keeps("R3")
+@promises.keeps("F3")
 def two_at_once_both_succeed(subject: Subject) -> None:
     """Of the same reference."""
     good = _reference(subject, "good")

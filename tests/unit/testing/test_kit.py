@@ -193,6 +193,11 @@ def test_the_plugin_of_pytest_imports_nothing_of_octavo():
     assert done.stdout == "['octavo.testing', 'octavo.testing.pytest_plugin']\n"
 
 
+def test_a_number_is_a_promise_of_one_kind():
+    kinds = [{one.number for one in promises_of(kind.name)} for kind in KINDS.values()]
+    assert sum(map(len, kinds)) == len(set.union(*kinds))
+
+
 def test_what_checks_share_ends_after_the_last_of_them(new_processes):
     for name in ("llguidance", "xgrammar"):
         subject = subject_of("grammar", name)

@@ -65,7 +65,7 @@ async def read_body(
 
 
 def report_unheeded(decoded: Decoded[Any], names: Sequence[str], context: ServingContext) -> None:
-    """Report what is asked for and changes nothing; refuse it where the server is strict (D4)."""
+    """Report what is asked for and changes nothing; refuse it where the server is strict (H4)."""
     if names and context.settings.strict_fields:
         raise RequestError(
             f"{names[0]:.80} changes nothing here",
@@ -76,7 +76,7 @@ def report_unheeded(decoded: Decoded[Any], names: Sequence[str], context: Servin
 
 
 def report_unknown(decoded: Decoded[Any], paths: Sequence[str], context: ServingContext) -> None:
-    """Report fields of objects within a body that nobody knows; refuse them where strict (D4).
+    """Report fields of objects within a body that nobody knows; refuse them where strict (H4).
 
     `paths` are those of `parts`.
     """

@@ -107,7 +107,7 @@ async def start_turn(
 
 
 def _note_unheld(turn: Turn, decoded: Decoded[Any], *, is_strict: bool) -> None:
-    """Report, or refuse, strict schemas that nothing holds the model to (D4)."""
+    """Report, or refuse, strict schemas that nothing holds the model to (H4)."""
     if not turn.unheld_tools:
         return
     if is_strict:
