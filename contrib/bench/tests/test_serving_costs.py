@@ -11,6 +11,7 @@ import pytest
 
 from octavo_serving_costs.mixed_load import hold_idle, send_mixed
 from octavo_serving_costs.raw_reader import read_all
+from octavo_serving_costs.waits import token_times, waits_ms
 from server_process import SCRIPTED, ServerProcess
 
 
@@ -50,6 +51,28 @@ def test_the_raw_reader_counts_failures(server):
     assert seen["failed"] == 1
     assert seen["events"] >= 2
     assert seen["cpu_s"] > 0
+
+
+def test_a_token_has_arrived_with_the_last_byte_of_its_event():
+    events = ({"choices": [{"token_ids": ids}]} for ids in ([1], [2, 3]))
+    one, two = (f"data: {json.dumps(event)}\n\n" for event in events)
+    arrivals = [(1.0, "HTTP/1.1 200 OK\r\n\r\n" + one[:9]), (1.5, one[9:] + two[:20])]
+    arrivals += [(2.0, two[20:] + "data: [DONE]\n\n")]
+
+    assert token_times(arrivals) == [1.5, 2.0, 2.0]
+    steps = [(1.25, {"call.7.0": 1}), (1.75, {"call.7.0": 2, "other.8.0": 1})]
+    assert waits_ms({"call": arrivals}, steps) == [250.0, 250.0, 250.0]
+    with pytest.raises(ValueError, match="3 tokens came, 2 were made"):
+        waits_ms({"call": arrivals}, steps[1:])
+
+
+def test_times_are_kept_where_they_are_asked_for(server):
+    body = {"prompt": "abc", "max_tokens": 5, "stream": True, "return_token_ids": True}
+    body |= {"ignore_eos": True}
+    (stream,) = read_all(server.address[1], [json.dumps(body).encode()], keeps_times=True)[
+        "arrivals"
+    ]
+    assert len(token_times(stream)) == 5
 
 
 def test_the_mixed_load_has_every_sort_and_leaves_nothing(server):
