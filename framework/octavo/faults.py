@@ -59,6 +59,19 @@ class Fault:
         )
 
 
+def fault_in(error: BaseException) -> Fault | None:
+    """Return the fault of the component nearest to where an error was raised.
+
+    None where no component was at work. For errors that nobody caught where one was called.
+    """
+    for one in reversed(_tracebacks(error)):
+        component = one.tb_frame.f_locals.get("self")
+        if _WHOSE in getattr(component, "__dict__", {}):
+            method = one.tb_frame.f_code.co_name
+            return Fault(whose(component), method, error, place_of(error, component))
+    return None
+
+
 class FaultLog:
     """Tells of faults in the log: once for each component, method and type of error."""
 

@@ -27,7 +27,7 @@ from octavo.errors import (
     RequestFailedError,
     UnsupportedError,
 )
-from octavo.faults import FAULTS
+from octavo.faults import FAULTS, describe, fault_in
 from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
 from octavo.serving.controls import Action, Control, Controlled
@@ -232,13 +232,23 @@ def _run(engine: ServableEngine, channel: Channel) -> int:
     except FAULTS as error:
         _logger.exception("the engine's loop failed")
         if not isinstance(error, EngineDeadError):
-            error = EngineDeadError(f"the engine failed: {type(error).__name__}: {error}")
+            error = _death_by(error)
         channel.send(protocol.Died(protocol.error_to_wire(error)))
         return 1
     finally:
         engine.close()
         channel.has_ended.set()
     return 0
+
+
+def _death_by(error: BaseException) -> EngineDeadError:
+    """Return what is told of an error that ends the engine: which component raised it, and where."""
+    fault = fault_in(error)
+    if fault is None:
+        return EngineDeadError(f"the engine failed: {describe(error)}")
+    return EngineDeadError(
+        f"the engine failed: the {fault.whose} failed in {fault.method}", *fault.facts
+    )
 
 
 def build_engine(config_json: str) -> ServableEngine:

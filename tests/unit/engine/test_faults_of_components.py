@@ -9,7 +9,7 @@ import pytest
 
 from octavo.engine.eviction_guard import GuardedEviction
 from octavo.errors import RequestFailedError
-from octavo.faults import Fault, name_component, place_of, raise_if_signalled, whose
+from octavo.faults import Fault, fault_in, name_component, place_of, raise_if_signalled, whose
 from octavo.interfaces.eviction import Eviction
 from octavo.interfaces.proposer import EngineProposer
 from octavo.interfaces.scheduler import SchedulerPolicy
@@ -269,3 +269,20 @@ def test_an_error_outside_of_a_component_points_at_its_class():
     error.__traceback__ = None
 
     assert place_of(error, WrongEviction("add", None)).startswith(f"{__file__}:")
+
+
+def test_an_error_that_nobody_caught_is_laid_to_the_component_at_work():
+    class Wrong:
+        def commit(self):
+            return {}["lost"]
+
+    wrong = Wrong()
+    with pytest.raises(KeyError) as caught:
+        wrong.commit()
+    assert fault_in(caught.value) is None, "nobody has named it"
+
+    name_component(wrong, "allocator 'wrong' (some 1.0)")
+    fault = fault_in(caught.value)
+    assert (fault.whose, fault.method) == ("allocator 'wrong' (some 1.0)", "commit")
+    assert fault.facts[0] == "KeyError: 'lost'"
+    assert fault.facts[1].startswith(f"at {__file__}:")
