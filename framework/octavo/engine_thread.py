@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from octavo.errors import EngineDeadError
-from octavo.faults import FAULTS
+from octavo.faults import FAULTS, death_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -109,9 +109,7 @@ class EngineThread:
             must_wait = False
 
     def _die(self, error: BaseException) -> None:
-        is_typed = isinstance(error, EngineDeadError)
-        dead = error if is_typed else EngineDeadError(f"the engine failed: {error!r}")
-        assert isinstance(dead, EngineDeadError)  # noqa: S101 - for mypy, which cannot see it
+        dead = death_by(error)
         with self._lock:
             self._error = dead
         self._on_death(dead)

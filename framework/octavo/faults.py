@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import inspect
 import signal
+from contextlib import contextmanager
 from dataclasses import dataclass
 from opcode import opname
 from typing import TYPE_CHECKING, Final
 
-from octavo.errors import PluginError, RequestFailedError
+from octavo.errors import EngineDeadError, PluginError, RequestFailedError
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Iterator
     from types import CodeType, TracebackType
 
 #: what code of a component may raise: to be caught where one is called, and given to `Fault.of`
 FAULTS: Final = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 #: packages whose frames say nothing about a component
 _MACHINERY: Final = frozenset({"octavo", "importlib", "_frozen_importlib", "runpy"})
+_LOST: Final = "all running requests are lost"
 _WHOSE: Final = "octavo_component"  # the attribute of an instance that says which component it is
 
 
@@ -70,6 +73,33 @@ def fault_in(error: BaseException) -> Fault | None:
             method = one.tb_frame.f_code.co_name
             return Fault(whose(component), method, error, place_of(error, component))
     return None
+
+
+def death_by(error: BaseException, what: str = "the engine") -> EngineDeadError:
+    """Return what is told of an error that ends the engine: which component raised it, and where.
+
+    What tells so already is returned as it is. `what` failed is said where no component was at
+    work.
+    """
+    if isinstance(error, EngineDeadError):
+        return error
+    fault = fault_in(error)
+    if fault is None:
+        return EngineDeadError(f"{what} failed: {describe(error)}", _LOST)
+    headline = f"the engine failed: the {fault.whose} failed in {fault.method}"
+    return EngineDeadError(headline, *fault.facts, _LOST)
+
+
+@contextmanager
+def deadly(what: str = "the engine") -> Iterator[None]:
+    """Raise EngineDeadError for whatever is raised within, but for what a signal brought."""
+    try:
+        yield
+    except EngineDeadError:
+        raise
+    except FAULTS as error:
+        raise_if_signalled(error)
+        raise death_by(error, what) from error
 
 
 class FaultLog:

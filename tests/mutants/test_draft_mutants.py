@@ -61,6 +61,26 @@ class OnlyTheFirst(DraftModel):
         return [drafts for drafts in super().propose(wanted) if drafts][:1]
 
 
+class NeedsCompany(DraftModel):
+    """Takes for granted that more than one row wants drafts."""
+
+    def propose(self, wanted):
+        _, (_, most), *_ = wanted
+        return super().propose([(row, most) for row, _ in wanted])
+
+
+class ForgetsOnce(DraftModel):
+    """Cannot forget a row that it has forgotten before."""
+
+    def load(self, config, target):
+        super().load(config, target)
+        self.known = set(range(4096))
+
+    def forget(self, row):
+        super().forget(row)
+        self.known.remove(row)
+
+
 class Diary(DraftModel):
     """Keeps all that it ever proposed."""
 
@@ -104,6 +124,8 @@ MUTANTS = [
     (OneMore, "D2"),
     (OtherVocabulary, "D2"),
     (OnlyTheFirst, "D2"),
+    (NeedsCompany, "D2"),
+    (ForgetsOnce, "D3"),
     (Diary, "D3"),
     (WritesRows, "D4"),
     (TakesBlocks, "D4"),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields
 
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineStats, TokenLogprobs
 from octavo.errors import AdapterError, ModelLoadError, QueueFullError
+from octavo.faults import name_component
 from octavo.serving import engine_process
 
 
@@ -165,9 +166,19 @@ class ScriptedEngine:
         if self._hits(one, "die_at"):
             os.kill(os.getpid(), signal.SIGKILL)
         if self._hits(one, "raise_at"):
-            raise RuntimeError("scripted failure of the engine")
+            Blunderer().commit()
         if one.num_emitted == 0:
             time.sleep(one.args.get("hang_s", 0))
+
+
+class Blunderer:
+    """A component that raises, as plugins are named."""
+
+    def __init__(self):
+        name_component(self, "allocator 'blunderer' (octavo-blunderer 1.0)")
+
+    def commit(self):
+        raise RuntimeError("scripted failure of the engine")
 
 
 def _logprobs(token_id, num_top):

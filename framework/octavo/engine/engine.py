@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from octavo.engine.committing import Committer
 from octavo.engine.holds import Holds
 from octavo.engine.messages import EngineInfo, EngineOutput, EngineRequest, EngineStats
 from octavo.engine.request import Request
-from octavo.errors import EngineDeadError, QueueFullError, RequestError
-from octavo.faults import FAULTS, raise_if_signalled
+from octavo.errors import QueueFullError, RequestError
+from octavo.faults import deadly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from octavo.interfaces.executor import Executor, Resource, StepHandle
 
 
-T = TypeVar("T")
 #: how long to wait before a policy that admitted nobody is asked again
 STALL_S = 0.005
 
@@ -142,23 +140,27 @@ class Engine:
         """Plan and submit as far as `depth` allows, then commit the oldest step.
 
         Returns the news of its requests, possibly none. Raises `EngineDeadError` when the
-        executor fails as a whole; every request is lost then.
+        executor fails as a whole. Whatever it raises, every request is lost then.
         """
         if self.executor.failed.done():
-            self._guard(self.executor.failed.result)
+            with deadly("the executor"):
+                self.executor.failed.result()
         refused = self._settle()
         while len(self._in_flight) <= self._depth:
             scheduled = self.core.plan(self._clock())
             if scheduled is None:
                 break
-            handle = self._guard(partial(self.executor.submit, scheduled.plan))
+            with deadly("the executor"):
+                handle = self.executor.submit(scheduled.plan)
             self._in_flight.append((scheduled, handle))
         if not self._in_flight:
             if self.has_work and not refused:
                 self._sleep(STALL_S)
             return refused
         scheduled, handle = self._in_flight.popleft()
-        outputs = self._committer.commit(scheduled, self._guard(handle.result))
+        with deadly("the executor"):
+            result = handle.result()
+        outputs = self._committer.commit(scheduled, result)
         for output in outputs:
             if output.finish_reason is not None:
                 self._requests.pop(output.request_id, None)
@@ -186,17 +188,6 @@ class Engine:
         """Have `call` called, from any thread, when a held request can go on, or none ever can."""
         self._holds.on_ready = call
         self.executor.failed.add_done_callback(lambda _: call())
-
-    def _guard(self, call: Callable[[], T]) -> T:
-        """Run an executor's call; whatever it raises means that the engine is dead."""
-        try:
-            return call()
-        except FAULTS as error:
-            raise_if_signalled(error)
-            raise EngineDeadError(
-                f"the executor failed: {type(error).__name__}: {error}",
-                "all running requests are lost",
-            ) from error
 
     # ------------------------------------------------------------------ facts
 

@@ -13,6 +13,7 @@ import torch
 
 from octavo.engine.plan import RowError, StepResult
 from octavo.execution.batching import BatchBuilder
+from octavo.execution.drafts import DraftDesk
 from octavo.execution.pooling import PromptPooler
 from octavo.execution.recording import is_recordable, recording
 from octavo.execution.resources import Resources
@@ -96,6 +97,7 @@ class ModelRunner:
         )
         self.resources = resources or Resources()
         self.proposer = proposer
+        self._drafts = DraftDesk()
         self._record: Record | None = None
         self._builder = BatchBuilder(self.rows, buffers)
         self._sampler = RowSampler(architecture.ops, self.rows, stages)
@@ -154,7 +156,7 @@ class ModelRunner:
     def _forget(self, row: int) -> None:
         self.resources.end(row)
         if self.proposer is not None:
-            self.proposer.forget(row)
+            self._drafts.forget(self.proposer, row)
 
     def _sample(self, plan: StepPlan, batch: FlatBatch, result: StepResult) -> None:
         logits = self.buffers.logits[: len(batch.sampled)]
@@ -211,9 +213,9 @@ class ModelRunner:
                 wanted.append((advance.row, advance.num_drafts_wanted))
                 indices.append(index)
         if self.proposer is not None and wanted:
-            for index, drafts in zip(indices, self.proposer.propose(wanted), strict=True):
+            for index, drafts in zip(indices, self._drafts.ask(self.proposer, wanted), strict=True):
                 if drafts:
-                    result.drafts[index] = tuple(drafts)
+                    result.drafts[index] = drafts
 
     @torch.inference_mode()
     def run_dummy(self, num_tokens: int, context: int = 0) -> None:

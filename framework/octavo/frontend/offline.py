@@ -11,12 +11,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.errors import EngineError, QueueFullError
+from octavo.faults import deadly
 from octavo.frontend.interrupts import DeferredInterrupt
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.sampling_params import RequestOutputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from octavo.engine.engine import Engine
     from octavo.engine.messages import EngineOutput, EngineRequest
@@ -67,7 +68,7 @@ class OfflineRun:
                     progress.show(self._num_finished, f"{rate:.0f} tok/s")
                     interrupt.check()
         finally:
-            self._engine.abort(i for one in self._followers for i in one.unfinished_ids())
+            _abort(self._engine, (i for one in self._followers for i in one.unfinished_ids()))
 
     def _queue_requests(self, follower: Follower) -> None:
         for request in follower.next_requests():
@@ -97,7 +98,7 @@ class OfflineRun:
             if output.finish_reason is not None:
                 del self._by_id[output.request_id]
                 self._queue_requests(follower)
-        self._engine.abort(aborted)
+        _abort(self._engine, aborted)
 
 
 def stream_call(
@@ -116,15 +117,21 @@ def stream_call(
             with DeferredInterrupt():
                 for output in _step(engine):
                     aborted += processor.absorb(output, time.monotonic())
-                engine.abort(aborted)
+                _abort(engine, aborted)
             piece = processor.take()
             if piece is not None:
                 yield piece
     finally:
-        engine.abort(processor.unfinished_ids())
+        _abort(engine, processor.unfinished_ids())
 
 
 def _step(engine: Engine) -> list[EngineOutput]:
     if not engine.has_work and not engine.wait():
         raise EngineError("the engine has nothing to do, yet requests are unfinished")
-    return engine.step()
+    with deadly():
+        return engine.step()
+
+
+def _abort(engine: Engine, request_ids: Iterable[str]) -> None:
+    with deadly():  # also that of an engine whose allocator has failed already
+        engine.abort(request_ids)

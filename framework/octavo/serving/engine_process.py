@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from octavo.config.resolved import ResolvedConfig
 from octavo.errors import (
-    EngineDeadError,
     OctavoError,
     RequestError,
     RequestFailedError,
     UnsupportedError,
 )
-from octavo.faults import FAULTS, describe, fault_in
+from octavo.faults import FAULTS, death_by
 from octavo.openmp import let_threads_sleep
 from octavo.serving import protocol
 from octavo.serving.controls import Action, Control, Controlled
@@ -231,24 +230,12 @@ def _run(engine: ServableEngine, channel: Channel) -> int:
         EngineLoop(engine, channel).run()
     except FAULTS as error:
         _logger.exception("the engine's loop failed")
-        if not isinstance(error, EngineDeadError):
-            error = _death_by(error)
-        channel.send(protocol.Died(protocol.error_to_wire(error)))
+        channel.send(protocol.Died(protocol.error_to_wire(death_by(error))))
         return 1
     finally:
         engine.close()
         channel.has_ended.set()
     return 0
-
-
-def _death_by(error: BaseException) -> EngineDeadError:
-    """Return what is told of an error that ends the engine: which component raised it, and where."""
-    fault = fault_in(error)
-    if fault is None:
-        return EngineDeadError(f"the engine failed: {describe(error)}")
-    return EngineDeadError(
-        f"the engine failed: the {fault.whose} failed in {fault.method}", *fault.facts
-    )
 
 
 def build_engine(config_json: str) -> ServableEngine:

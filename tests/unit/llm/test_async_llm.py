@@ -9,6 +9,7 @@ import pytest
 from octavo.async_llm import AsyncLLM
 from octavo.engine.messages import EngineInfo, EngineOutput
 from octavo.errors import EngineDeadError, QueueFullError, RequestError, RequestFailedError
+from octavo.faults import name_component
 from octavo.frontend.preprocess import Preprocessor
 from octavo.local_model import LocalModel
 from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
@@ -168,10 +169,13 @@ def test_request_that_fails_raises_and_others_go_on(make_llm):
 def test_dead_engine_is_told_to_those_who_wait_and_those_who_come(make_llm):
     llm, engine = make_llm()
 
-    def on_step(_):
-        raise ZeroDivisionError("boom")
+    class Wrong:
+        def allocate(self, *_):
+            raise ZeroDivisionError("boom")
 
-    engine.on_step = on_step
+    wrong = Wrong()
+    name_component(wrong, "allocator 'wrong' (octavo-wrong 1.0)")
+    engine.on_step = wrong.allocate
 
     async def first():
         return await anext(llm.generate("x", DELTA))
@@ -181,7 +185,9 @@ def test_dead_engine_is_told_to_those_who_wait_and_those_who_come(make_llm):
 
     errors = [*asyncio.run(main()), *asyncio.run(main())]
     assert all(isinstance(e, EngineDeadError) for e in errors), errors
-    assert "boom" in str(errors[0])
+    assert "the allocator 'wrong' (octavo-wrong 1.0) failed in allocate" in str(errors[0])
+    assert "ZeroDivisionError: boom" in str(errors[0])
+    assert f"at {__file__}:" in str(errors[0])
     _wait_until(lambda: engine.is_closed)
 
 

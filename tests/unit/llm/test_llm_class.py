@@ -11,6 +11,7 @@ import pytest
 from octavo.config.schema import ModelConfig
 from octavo.engine.messages import EngineInfo, EngineOutput
 from octavo.errors import EngineDeadError, QueueFullError, RequestError
+from octavo.faults import name_component
 from octavo.frontend.chat import ChatRenderer
 from octavo.frontend.defaults import GenerationDefaults
 from octavo.frontend.preprocess import Preprocessor
@@ -374,3 +375,22 @@ def test_progress_is_written_only_where_somebody_watches(make_llm, capsys, monke
     )
     llm.generate(["ab"], PARAMS, use_tqdm=False)
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_allocator_that_fails_is_told_with_its_name_and_place(make_llm):
+    class Wrong:
+        def allocate(self, *_):
+            raise LookupError("lost")
+
+    wrong = Wrong()
+    name_component(wrong, "allocator 'wrong' (octavo-wrong 1.0)")
+    llm, engine = make_llm()
+    engine.on_step = wrong.allocate
+    engine.abort = lambda _: wrong.allocate()
+
+    with pytest.raises(EngineDeadError) as caught:
+        llm.generate("ab", PARAMS)
+
+    assert "the allocator 'wrong' (octavo-wrong 1.0) failed in allocate" in str(caught.value)
+    assert "LookupError: lost" in str(caught.value)
+    assert f"at {__file__}:" in str(caught.value)

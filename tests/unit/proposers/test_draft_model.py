@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from fixed_costs import make_drafts_free
 from octavo import LLM, SamplingParams
 from octavo.errors import ConfigError, ModelLoadError, ModelNotFoundError
 from octavo.execution.cache_layout import CacheLayout
+from octavo.execution.drafts import DraftDesk
 from octavo.interfaces.attention import CacheSpec
 from octavo_plugins.proposers.draft_progress import DraftProgress
 
@@ -230,6 +232,34 @@ def test_drafts_end_where_the_context_ends(folder):
             (ids,) = run(llm, [random_prompt(length)], replace(PARAMS, max_tokens=None))
 
             assert len(ids) == 64 - length
+
+
+@pytest.mark.parametrize("method", ["propose", "forget"])
+def test_a_proposer_that_fails_beside_the_model_costs_drafts_only(folder, method, caplog):
+    prompts = [random_prompt(9), random_prompt(5)]
+
+    with open_llm(folder, num_layers=1) as llm:
+        wanted = run(llm, prompts)
+        proposer = runner_of(llm).proposer
+
+        def fail(*_):
+            raise LookupError("lost")
+
+        setattr(proposer, method, fail)
+        assert run(llm, prompts) == wanted
+        assert run(llm, prompts) == wanted
+
+    (told,) = [one.getMessage() for one in caplog.records if "failed in" in one.getMessage()]
+    assert f"the proposer 'draft-model' (octavo {version('octavo')}) failed in {method}" in told
+    assert "LookupError: lost; at " in told
+
+
+@pytest.mark.parametrize("answer", [[[1]], [["x"], [1.5]], None, [[1], [2], [3]]])
+def test_what_is_no_answer_to_a_wish_for_drafts_is_none(answer, caplog):
+    proposer = SimpleNamespace(propose=lambda _: answer)
+
+    assert DraftDesk().ask(proposer, [(0, 2), (1, 2)]) == [(), ()]
+    assert "failed in propose (told once)" in caplog.text
 
 
 # ---------------------------------------------------------------------- progress by rows

@@ -176,9 +176,14 @@ def test_B148_a_dead_engine_ends_its_requests_with_an_error_and_is_started_again
         if how == "kill":
             os.kill(client.engine_pid, signal.SIGKILL)
         killed_at = time.monotonic()
-        with pytest.raises(EngineDeadError, match="the engine process ended"):
+        with pytest.raises(EngineDeadError, match="the engine process ended") as caught:
             async for _ in stream:
                 pass
+        if how == "raise_at":  # the component, what it raised, and where
+            assert "the allocator 'blunderer' (octavo-blunderer 1.0) failed in commit" in str(
+                caught.value
+            )
+            assert f"at {scripted_engine.__file__}:" in str(caught.value)
         assert time.monotonic() - killed_at < 1.0
         with pytest.raises(EngineDeadError, match="restarting"):
             await client.ping()

@@ -19,6 +19,7 @@ from octavo.engine.build import build_engine
 from octavo.execution.load import facts_of, load_runner
 from octavo.interfaces.executor import DoneStep, Executor, StepCosts
 from octavo.interfaces.proposer import ExecutorProposer
+from octavo.testing.invariants import where_raised
 from octavo.testing.made_up_model import settings_beside
 from octavo.testing.subjects import stock_catalogue
 
@@ -84,7 +85,11 @@ class WatchedProposer(ExecutorProposer):
     def propose(self, wanted: Sequence[tuple[int, int]]) -> list[Sequence[int]]:
         """Let it propose, look at what it did, and spoil some of it."""
         before = self._known()
-        given = self.inner.propose(wanted)
+        try:
+            given = self.inner.propose(wanted)
+        except Exception as error:  # the runner would do without its drafts
+            self._tell("D2", f"propose raised {where_raised(error)}")
+            raise
         self._compare(before, "propose")
         if len(given) != len(wanted):
             self._tell("D2", f"{len(given)} answers to {len(wanted)} rows")
@@ -101,7 +106,11 @@ class WatchedProposer(ExecutorProposer):
 
     def forget(self, row: int) -> None:
         """Let it forget."""
-        self.inner.forget(row)
+        try:
+            self.inner.forget(row)
+        except Exception as error:  # as above
+            self._tell("D3", f"forget raised {where_raised(error)}")
+            raise
 
     def _note(self, row: int, most: int, drafts: tuple[int, ...]) -> None:
         tokens = tuple(self._rows.history(row))

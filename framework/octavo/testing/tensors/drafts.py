@@ -135,6 +135,7 @@ def drafts_are_ids_and_not_too_many(subject: Subject) -> None:
 
 def rows_that_ended_leave_nothing(subject: Subject) -> None:
     """D3: after many requests it holds no more than after some; an unused row is ignored."""
+    _require_none(subject, "D3")
     with drafting(subject, depth=0) as (engine, executor):
         inner = executor.watched.inner
         inner.forget(executor.runner.shape.max_num_seqs - 1)
