@@ -150,6 +150,17 @@ def test_the_beginning_of_a_form_is_no_content(server, choice, text, call):
     assert not stopped[0]
 
 
+@pytest.mark.parametrize("kept", ["Price is < 5 ", "abc <tool ", "abc <tool_call", "\n\n", "a <"])
+def test_B31_what_a_parser_holds_comes_when_a_stop_string_ends_the_text(server, kept):
+    assert both(server, f"{kept}END rest", stop=["END"]) == (kept, None, [], "stop")
+
+
+def test_B31_a_stop_string_ends_a_thought_whose_closing_mark_had_begun(server):
+    got = both(server, "<think>b </thiEND rest", stop=["END"])
+
+    assert got == (None, "b </thi", [], "stop")
+
+
 def test_B58_none_leaves_text_alone_and_wrong_choices_are_refused(server):
     text = 'see <tool_call>{"name":"get_time","arguments":{}}</tool_call> above'
 
