@@ -108,7 +108,7 @@ LORAS = {
 
 
 @pytest.mark.parametrize("lora", LORAS.values(), ids=LORAS)
-def test_b124_logits_are_those_of_merged_weights(bench, weights, tmp_path, lora):
+def test_B124_logits_are_those_of_merged_weights(bench, weights, tmp_path, lora):
     folder = write_adapter(tmp_path / "a", weights, lora)
     bench.store.start(0, [bench.use(folder)])
     (logits,) = bench.run([(0, PROMPT)])
@@ -263,7 +263,7 @@ def test_unused_adapters_leave_the_model_as_it_was(bench, weights, tmp_path):
 # ---------------------------------------------------------------------- contents and memory
 
 
-def test_b122_files_that_change_are_another_adapter(bench, weights, tmp_path):
+def test_B122_files_that_change_are_another_adapter(bench, weights, tmp_path):
     first, second = Lora(seed=1), Lora(seed=2)
     folder = write_adapter(tmp_path / "a", weights, first)
     expected = logits_alone(merged(weights, (folder, first, 1.0)))

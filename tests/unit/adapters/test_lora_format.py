@@ -91,14 +91,14 @@ def test_names_without_the_prefix_are_read_as_well(tmp_path):
         (False, {"self_attn.q_proj": 6, "q_proj": 5}, 6 / 16),  # the first that matches
     ],
 )
-def test_b124_factors(tmp_path, is_stabilised, patterns, factor):
+def test_B124_factors(tmp_path, is_stabilised, patterns, factor):
     folder = write(tmp_path, rank=16, alpha=32, is_rank_stabilised=is_stabilised)
     change_config(folder, alpha_pattern=patterns)
     deltas = LoraFormat().read(folder).deltas
     assert math.isclose(deltas[f"{MODULE}.weight"].factor, factor)
 
 
-def test_b124_ranks_of_patterns_count(tmp_path):
+def test_B124_ranks_of_patterns_count(tmp_path):
     folder = write(tmp_path, rank=4, alpha=6, ranks={"q_proj": 9}, is_rank_stabilised=True)
     deltas = LoraFormat().read(folder).deltas
     assert deltas[f"{MODULE}.weight"].factor == 2
@@ -144,7 +144,7 @@ def test_what_was_read_does_not_change_with_the_file(tmp_path):
         ("of_next_year", 1, "a field that is not known here, and may matter"),
     ],
 )
-def test_b124_what_cannot_be_obeyed_is_refused_by_name(tmp_path, field, value, reason):
+def test_B124_what_cannot_be_obeyed_is_refused_by_name(tmp_path, field, value, reason):
     folder = write(tmp_path, config={field: value})
     error = error_of(folder)
     assert error.headline == f"this adapter cannot be served ('{folder / CONFIG}')"
@@ -225,7 +225,7 @@ def test_a_config_that_is_no_json_object(tmp_path, content):
         (f"{KEY}.lora_C.weight", "it is no factor of a linear layer"),
     ],
 )
-def test_b126_tensors_that_are_no_factors_are_refused(tmp_path, name, reason):
+def test_B126_tensors_that_are_no_factors_are_refused(tmp_path, name, reason):
     folder = write(tmp_path, tensors={name: torch.zeros(8, 4)})
     error = error_of(folder)
     assert error.headline == f"this adapter cannot be served ('{folder / WEIGHTS}')"

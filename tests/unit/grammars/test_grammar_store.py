@@ -154,7 +154,7 @@ def test_an_output_outside_its_grammar_is_that_rows_error_and_never_ignored(stor
     assert other.forced(4) == []
 
 
-def test_b71_the_end_of_the_grammar_wins_over_min_tokens(store):
+def test_B71_the_end_of_the_grammar_wins_over_min_tokens(store):
     row = row_of(store, min_tokens=50)
     row.commit(b"aa")
 
