@@ -11,7 +11,10 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
 URL = os.environ["BASE_URL"].removesuffix("/v1")
-chat = ChatAnthropic(model=os.environ["MODEL"], base_url=URL, api_key="none", max_tokens=60)
+# drawn at random, an argument is now and then longer than max_tokens, and the call is cut
+chat = ChatAnthropic(
+    model=os.environ["MODEL"], base_url=URL, api_key="none", max_tokens=60, temperature=0
+)
 
 
 @tool
