@@ -209,6 +209,37 @@ class SwapsBlocks(Paged):
         return done
 
 
+class KeepsHitsToItself(Paged):
+    """Tells no order of eviction that a block was found."""
+
+    def __init__(self, options, context, **others):
+        super().__init__(options, context, **others)
+        self._eviction.on_hit = lambda *_: None
+
+
+class TellsOfNobody(Paged):
+    """Passes on what is cached, and not whose parameters it has."""
+
+    def commit(self, table, token_ids, num_tokens):
+        params, table.params = table.params, None
+        super().commit(table, token_ids, num_tokens)
+        table.params = params
+
+
+class KnowsBetter(Paged):
+    """Evicts the lowest of its candidates, whatever the order says."""
+
+    def _evict(self):
+        given = self._eviction.pop()
+        others = [one for one, name in enumerate(self._name_of) if name and one < given]
+        chosen = next((one for one in others if self._references[one] == 0), given)
+        if chosen != given:
+            self._eviction.remove(chosen)
+            self._eviction.add(given)
+        self._forget(chosen)
+        return chosen
+
+
 class PopsTwice(Lru):
     def pop(self):
         block_id = super().pop()
@@ -313,6 +344,9 @@ ALLOCATORS = [
     (TrimsTooFar, "A13"),
     (NeverTrims, "A13"),
     (SwapsBlocks, "A14"),
+    (KeepsHitsToItself, "A16"),
+    (TellsOfNobody, "A16"),
+    (KnowsBetter, "A16"),
 ]
 EVICTIONS = [
     (PopsTwice, "E1"),

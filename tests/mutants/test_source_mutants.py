@@ -21,12 +21,14 @@ STAGES = {
     "allowed-ids": "AllowedIds",
     "bad-words": "BadWords",
     "logit-bias": "LogitBias",
+    "min-k": "MinK",
     "min-p": "MinP",
     "min-tokens": "MinTokens",
     "penalties": "Penalties",
     "temperature": "Temperature",
     "top-k": "TopK",
     "top-p": "TopP",
+    "typical-p": "TypicalP",
 }
 TEXT = ("json_machine", "marks", "turn_teller", "turn_scanner", "call_scanner", "reasoning_scanner")
 PARSERS = ("parameters", "hermes", "think", "qwen3_coder", "phi4_mini_json", "gpt_oss", "pythonic")
@@ -60,8 +62,9 @@ PARTS = [
     CORE,
     Part(
         "stages",
-        ("octavo_plugins.samplers.stages",),
+        ("octavo_plugins.samplers.live_tokens", "octavo_plugins.samplers.stages"),
         tuple(Target("sampler-stage", cls, name) for name, cls in STAGES.items()),
+        users=("octavo_plugins.samplers.truncation",),
     ),
     Part(
         "parsers",

@@ -44,6 +44,8 @@ class Part(NamedTuple):
     name: str
     modules: tuple[str, ...]
     targets: tuple[Target, ...]
+    #: what else the targets' classes are in, or are made of: as it is, but made of the others anew
+    users: tuple[str, ...] = ()
     #: as `octavo plugins check` has it: 1 is what a user gets
     effort: float = 0.4
     #: a change that takes longer hangs: its parts as they are take less than a tenth
@@ -155,7 +157,7 @@ def _imported(part: Part, changed: str, mutation: Mutation | None) -> list[dict[
     """
     fresh: dict[int, object] = {}
     spaces = []
-    for name in part.modules:
+    for name in (*part.modules, *part.users):
         real = importlib.import_module(name)
         path = Path(str(real.__file__))
         tree = mutation.tree if mutation and name == changed else path.read_text()

@@ -107,6 +107,8 @@ class Allocator(ABC):
     A14  a request's blocks hold what it wrote, whoever else comes, goes or shares.
     A15  what a table's blocks have room for is always there, and one that shares prefixes holds no
         block beyond the tokens that it was asked to hold.
+    A16  one that shares prefixes tells the order of eviction of every block that is cached, hit,
+        or left by its last owner, and evicts what it gives away.
 
     An allocator that shares says so: it offers `prefix-caching`, and one that does not never hits.
     One that serves models with several groups offers `cache-groups`; others refuse such models

@@ -22,7 +22,7 @@ class Eviction(ABC):
     E2  `len` = added - removed - popped.
     E3  `pop` raises IndexError when there is no candidate.
     E4  the order is a function of the calls alone: it reads no clock and draws no numbers.
-    E5  an allocator that it serves keeps A1 to A14.
+    E5  an allocator that it serves keeps A1 to A15.
     """
 
     #: the engine's time in seconds, set before each step: no eviction order reads a clock

@@ -168,6 +168,25 @@ def check_hits_have_no_gaps(build: Build) -> None:
                     raise PromiseBroken(f"{name}: a hit of {hit} tokens has a gap: {ids}")
 
 
+def check_hits_go_on_behind_gaps(build: Build) -> None:
+    """Blocks that nobody reads any more go first, and a prefix is hit without them."""
+    for name in ("a window", "two windows"):
+        groups = GROUPS[name]
+        room = Room(build, groups, _NUM_CACHED // _SIZE * len(groups))
+        owner = room.fill(room.table(), _PROMPT[:_NUM_CACHED])
+        room.allocator.trim(owner, _NUM_CACHED)
+        num_unread = min(first_read(group, _NUM_CACHED) for group in groups)
+        room.allocator.free(owner)
+        other = room.fill(room.table(), [7] * _SIZE * num_unread)
+        room.allocator.free(other)
+        hit = room.allocator.match(room.table(), _PROMPT)
+        if num_unread and hit != _NUM_CACHED:
+            raise PromiseBroken(
+                f"{name}: of {_NUM_CACHED} tokens the blocks of the first {num_unread * _SIZE}, "
+                f"which nobody reads any more, are evicted, and {hit} are hit"
+            )
+
+
 def check_no_second_hit(build: Build) -> None:
     """A table that has blocks takes a hit no more."""
     for name, groups in GROUPS.items():
@@ -187,6 +206,9 @@ def check_tables_used_again(build: Build) -> None:
     for (name, groups), keep in product(GROUPS.items(), (0, 4, 6)):
         room = Room(build, groups, 60)
         table = room.fill(room.table(), _PROMPT[:_NUM_CACHED])
+        room.allocator.trim(table, keep)
+        if not keep:
+            room.allocator.trim(table, _NUM_CACHED)
         if keep:
             room.allocator.truncate(table, keep)
         else:
@@ -199,6 +221,13 @@ def check_tables_used_again(build: Build) -> None:
                 f"{name}: a table is taken back to {keep} tokens and filled with others: of "
                 f"{_NUM_CACHED} that are committed {hit} are hit"
             )
+        room.allocator.trim(table, _NUM_CACHED)
+        for group, ids in zip(groups, table.groups, strict=True):
+            if any(ids[: first_read(group, _NUM_CACHED)]):
+                raise PromiseBroken(
+                    f"{name}: a table is taken back to {keep} tokens and filled with others: "
+                    f"trimmed to {_NUM_CACHED} it still holds {ids}"
+                )
 
 
 def check_reset_forgets(build: Build) -> None:

@@ -1,4 +1,4 @@
-"""The promises of allocators: A1 to A15.
+"""The promises of allocators: A1 to A16.
 
 Knows the interface, and traces of calls. Does not know how any allocator keeps its blocks.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.errors import UnsupportedError
 from octavo.interfaces.allocator import Allocator, AllocatorContext, BlockTable
 from octavo.interfaces.executor import CacheGroup
-from octavo.testing import allocator_room, allocator_traces
+from octavo.testing import allocator_orders, allocator_room, allocator_traces
 from octavo.testing.allocator_traces import GROUPS, TIGHT, Plan, plans
 from octavo.testing.engine_traces import MODES, play, traces
 from octavo.testing.engines import EngineSetup, make_engine, request, run_all
@@ -258,6 +258,30 @@ def a_reset_forgets_what_is_in_use(subject: Subject) -> str | None:
 def trim_is_exact_for_blocks_of_any_size(subject: Subject) -> str | None:
     """Also for those of one token."""
     return _of_room(subject, allocator_room.check_trim_of_any_size)
+
+
+@promises.keeps("A9")
+def a_hit_goes_on_behind_what_nobody_reads(subject: Subject) -> str | None:
+    """The blocks before a window may be gone."""
+    return _of_room(subject, allocator_room.check_hits_go_on_behind_gaps)
+
+
+@promises.keeps("A16")
+def the_order_of_eviction_is_told(subject: Subject) -> str | None:
+    """Once of each block, with its request's parameters."""
+    return _of_room(subject, allocator_orders.check_the_order_is_told)
+
+
+@promises.keeps("A16")
+def the_order_of_eviction_is_told_what_blocks_hold(subject: Subject) -> str | None:
+    """By something that is equal for equal tokens."""
+    return _of_room(subject, allocator_orders.check_contents_are_told)
+
+
+@promises.keeps("A16")
+def the_order_of_eviction_is_obeyed(subject: Subject) -> str | None:
+    """Also when it is an odd one."""
+    return _of_room(subject, allocator_orders.check_the_order_is_obeyed)
 
 
 def _play(setup: EngineSetup, events: Any, story: Story) -> None:

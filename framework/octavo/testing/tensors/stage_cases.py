@@ -67,8 +67,9 @@ def params_of(subject: Subject, case: Case) -> SamplingParams:
 
 def row_of(stage: SamplerStage, params: SamplingParams, case: Case) -> SamplingRow:
     """Return the row as a stage sees it, with a state of its own."""
+    words = ((1, 2), (3,)) if params.bad_words else ()
     row = SamplingRow(
-        params, tuple(case.prompt), tuple(case.output), (0,), ((1, 2),),
+        params, tuple(case.prompt), tuple(case.output), (0,), words,
         uniform=lambda purpose: (case.dice + purpose * 0.37) % 1.0,
     )  # fmt: skip
     row.state = stage.new_state(row)

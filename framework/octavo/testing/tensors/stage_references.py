@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from octavo.testing.tensors.method_references import largest, smallest_set, support_of_method
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,12 +41,13 @@ def expected_support(
         left = set(live) & set(params.allowed_token_ids)
         return left, left
     if "top_k" in names and params.top_k > 0:
-        return _top_k(live, logits, params.top_k)
+        return largest({i: logits[i] for i in live}, params.top_k, params.top_k)
     if "min_p" in names and params.min_p > 0:
         return _min_p(live, logits, params.min_p)
     if "top_p" in names and params.top_p < 1:
-        return _top_p(live, logits, params.top_p)
-    return None
+        weights = _weights(live, logits)
+        return smallest_set(weights, {i: -one for i, one in weights.items()}, params.top_p)
+    return support_of_method(names, params.extra_args or {}, {i: logits[i] for i in live})
 
 
 def expected_number(names: Sequence[str], row: SamplingRow, logits: Sequence[float]) -> int | None:
@@ -100,12 +103,6 @@ def _penalised(token_id: int, x: float, row: SamplingRow) -> float:
     return x - params.frequency_penalty * count - params.presence_penalty * (count > 0)
 
 
-def _top_k(live: list[int], logits: Sequence[float], k: int) -> tuple[set[int], set[int]]:
-    ranked = sorted((logits[i] for i in live), reverse=True)
-    last = ranked[min(k, len(ranked)) - 1]
-    return {i for i in live if logits[i] > last}, {i for i in live if logits[i] >= last}
-
-
 def _weights(live: list[int], logits: Sequence[float]) -> dict[int, float]:
     best = max(logits[i] for i in live)
     return {i: math.exp(logits[i] - best) for i in live}
@@ -115,17 +112,3 @@ def _min_p(live: list[int], logits: Sequence[float], p: float) -> tuple[set[int]
     weights = _weights(live, logits)
     sure = {i for i in live if weights[i] > p * (1 + _CLOSE) or weights[i] == 1}
     return sure, {i for i in live if weights[i] >= p * (1 - _CLOSE)}
-
-
-def _top_p(live: list[int], logits: Sequence[float], p: float) -> tuple[set[int], set[int]]:
-    weights = _weights(live, logits)
-    total = math.fsum(weights.values())
-    sure, possible = set[int](), set[int]()
-    for i in live:
-        above = math.fsum(w for w in weights.values() if w > weights[i]) / total
-        tied = math.fsum(w for w in weights.values() if w >= weights[i]) / total
-        if above < p + _CLOSE:
-            possible.add(i)
-        if tied - weights[i] / total < p - _CLOSE:
-            sure.add(i)
-    return sure, possible
